@@ -1,0 +1,1 @@
+"""The agent: composes `audio` and `gpu` into a conversation and shows it."""

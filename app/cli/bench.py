@@ -1,0 +1,54 @@
+"""`vivavoce bench NAME`: run a benchmark, print its document; `check`: recompute the committed ones."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from app.bench import costs, talk
+from app.bench.document import Benchmark, check_document, make_document
+from app.config.schema import Config
+from app.errors import AgentError
+
+BENCHMARKS: dict[str, Benchmark] = {bench.name: bench for bench in (talk.BENCHMARK, costs.BENCHMARK)}
+DOCUMENTS = Path("docs/benchmarks")
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Run one benchmark. Exit code 1 where `check` finds a figure that its rows do not give."""
+    if args.name == "check":
+        return _check()
+    if args.name not in BENCHMARKS:
+        known = ", ".join([*BENCHMARKS, "check"])
+        raise AgentError(f"there is no benchmark {args.name!r}", fix=f"Choose one of: {known}")
+    load1 = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    if load1 > 0.5:
+        print(f"note: the load average is {load1:.1f}; times are worth something on a quiet machine", file=sys.stderr)
+    benchmark = BENCHMARKS[args.name]
+    size = talk.Size(turns=args.turns)
+    rows = benchmark.measure(config, seed=args.seed, size=size)
+    command = " ".join(["vivavoce", *sys.argv[1:]])
+    document = make_document(benchmark, rows, command=command, seed=args.seed, load1=load1)
+    for name, value in document["metrics"].items():
+        print(f"{name:34} {'-' if value is None else f'{value:12.2f}'}")
+    if args.table is not None:
+        costs.write_table(document["metrics"], args.table)
+    text = json.dumps(document)
+    if args.json is not None:
+        args.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(text)
+    return 0
+
+
+def _check() -> int:
+    paths = sorted(DOCUMENTS.glob("*.json"))
+    if not paths:
+        raise AgentError(f"no documents under {DOCUMENTS}", fix="Run it in a checkout")
+    wrong = [line for path in paths for line in check_document(path, BENCHMARKS)]
+    for line in wrong:
+        print(line)
+    print(f"{len(paths)} documents, {len(wrong)} figures that their rows do not give")
+    return 1 if wrong else 0

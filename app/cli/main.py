@@ -1,0 +1,252 @@
+"""Entry point: parses the command line, loads the configuration, hands over to a command, turns errors to sentences.
+
+Imports nothing heavy: `--version` and `--help` answer at once and start no second process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from app.errors import AgentError
+from app.paths import state_dir
+from app.version import VERSION
+
+if TYPE_CHECKING:
+    from app.config.load import Loaded
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BUG = 1
+
+Command = Callable[[argparse.Namespace, "Loaded"], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code: 0 done, 1 our bug, 2 bad input or something missing, 130 Ctrl-C."""
+    multiprocessing.freeze_support()
+    args = build_parser().parse_args(argv)
+    try:
+        return _run(args)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # `vivavoce ... | head`: nobody reads on, and Python must not complain while it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return _report(error)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line. Without a sub-command it is the conversation."""
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common.add_argument("--config", type=Path, metavar="FILE", help="configuration file instead of the user's own")
+    common.add_argument("--set", action=_Collect, dest="overrides", metavar="KEY=VALUE",
+                        help="set one configuration key, as in --set llm.seed=7; may be repeated")  # fmt: skip
+    parser = argparse.ArgumentParser(prog="vivavoce", parents=[common], allow_abbrev=False,
+                                     description="A voice agent that runs on your own machine.",
+                                     epilog="Without a command: talk.")  # fmt: skip
+    parser.set_defaults(config=None, overrides=[], command=_talk)
+    parser.add_argument("--version", action="version", version=f"vivavoce {VERSION}")
+    _add_talk_flags(parser)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    _add_simple_commands(commands, common)
+    _add_models(commands, common)
+    _add_config(commands, common)
+    _add_bench_and_replay(commands, common)
+    return parser
+
+
+class _Collect(argparse.Action):
+    """Gathers values on every level of sub-commands in one list (`append` forgets those before a sub-command)."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, **options)
+        self._values: list[str] = []
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        self._values.append(values)
+        setattr(namespace, self.dest, self._values)
+
+
+def _add_talk_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--no-ui", action="store_true", help="talk in the terminal, without a window")
+    add("--input", type=Path, metavar="WAV", help="take the user's voice from a file instead of the microphone")
+    add("--output", type=Path, metavar="WAV", help="write what the loudspeaker plays to a file")
+    add("--events", type=Path, metavar="JSONL", help="write every event, one JSON object a line")
+    add("--fast", action="store_true", help="with --input: do not wait for the clock")
+    add("--cost",
+        metavar="fixed|fixed:FILE|measured|zero", type=_cost,
+        help="what the models' work costs on the sample clock (default with --fast: fixed)")  # fmt: skip
+    add("--seed", type=_seed, metavar="N", help="start of the random choices; the same as --set llm.seed=N")
+    add("--persona", metavar="NAME", help="who speaks; the same as --set persona=NAME")
+    add("--input-device", metavar="NAME", help="microphone; the same as --set audio.input=NAME")
+    add("--output-device", metavar="NAME", help="loudspeaker; the same as --set audio.output=NAME")
+    add("--journal", type=Path, metavar="PATH", help="where the conversation is kept")
+    add("--resume", action="store_true", help="go on with the conversation in the journal")
+    add("--record", type=Path, metavar="DIR", help="keep microphone, loudspeaker and events in a folder")
+    add("--in-process", action="store_true", help="everything in one process, for debugging")
+    add("--simulate", action="store_true", help="a simulated sound device instead of a real one")
+
+
+# What add_subparsers returns has no public name.
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def _add_simple_commands(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    for name, help_text, command in (
+        ("devices", "list microphones and loudspeakers", _devices),
+        ("doctor", "what was found, what is missing, and the fix for each", _doctor),
+    ):
+        parser = commands.add_parser(name, parents=[common], help=help_text, description=help_text)
+        parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
+        parser.set_defaults(command=command)
+
+
+def _add_models(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    text = "list, fetch, verify, locate and remove models"
+    parser = commands.add_parser("models", parents=[common], help=text, description=text)
+    parser.set_defaults(command=_models)
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    offline = argparse.ArgumentParser(add_help=False)
+    offline.add_argument("--offline", action="store_true", help="do not use the network; fail where it is needed")
+    listing = actions.add_parser("list", parents=[common], help="every model of the catalog and its state")
+    listing.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    fetching = actions.add_parser("fetch", parents=[common, offline], help="bring models into the store")
+    fetching.add_argument("names", nargs="*", metavar="NAME", help="default: the starter set")
+    verifying = actions.add_parser("verify", parents=[common], help="read every byte again and compare the SHA-256")
+    verifying.add_argument("names", nargs="*", metavar="NAME", help="default: what is in the store")
+    for action, help_text in (("path", "print the folder of a model"), ("remove", "delete a model from the store")):
+        one = actions.add_parser(action, parents=[common], help=help_text)
+        one.add_argument("name", metavar="NAME")
+
+
+def _add_config(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    text = "show, check and explain the configuration"
+    parser = commands.add_parser("config", parents=[common], help=text, description=text)
+    parser.set_defaults(command=_config, json=False)
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser("show", parents=[common], help="every value and where it came from")
+    show.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    actions.add_parser("check", parents=[common], help="say whether the configuration is right")
+    actions.add_parser("keys", parents=[common], help="every key: what it is for, what is allowed")
+
+
+def _add_bench_and_replay(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    text = "measure this machine, or check the committed documents (bench check)"
+    bench = commands.add_parser("bench", parents=[common], help=text, description=text)
+    bench.add_argument("name", metavar="NAME", help="talk, check, ...")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="write the document to a file as well")
+    bench.add_argument("--seed", type=_seed, default=0, metavar="N", help="start of the random choices (default: 0)")
+    bench.add_argument("--turns", type=int, default=20, metavar="N", help="length of the run in turns (default: 20)")
+    bench.add_argument("--table", type=Path, metavar="FILE", help="bench costs: write the cost table to a file")
+    bench.set_defaults(command=_bench)
+    text = "run a recorded log and its input again to the same decisions and the same audio"
+    replay = commands.add_parser("replay", parents=[common], help=text, description=text)
+    replay.add_argument("--events", type=Path, required=True, metavar="JSONL", help="the log")
+    replay.add_argument("--input", type=Path, required=True, metavar="WAV", help="what the microphone heard")
+    replay.add_argument("--output", type=Path, metavar="WAV", help="write the agent's audio to a file")
+    replay.set_defaults(command=_replay)
+
+
+def _cost(text: str) -> str:
+    if text in ("fixed", "measured", "zero") or (text.startswith("fixed:") and len(text) > len("fixed:")):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is none of fixed, fixed:FILE, measured, zero")
+
+
+def _seed(text: str) -> int:
+    if text.isdecimal() and int(text) < 2**31:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {2**31 - 1}")
+
+
+def _run(args: argparse.Namespace) -> int:
+    from app.config.load import load_config
+
+    loaded = load_config(file=args.config, env=os.environ, overrides=[*args.overrides, *_shorthands(args)])
+    command: Command = args.command
+    return command(args, loaded)
+
+
+def _shorthands(args: argparse.Namespace) -> list[str]:
+    """Flags that stand for a configuration key; they win over --set."""
+    pairs = (("seed", "llm.seed"), ("persona", "persona"), ("input_device", "audio.input"),
+             ("output_device", "audio.output"))  # fmt: skip
+    given = ((key, getattr(args, flag, None)) for flag, key in pairs)
+    return [f"{key}={value}" for key, value in given if value is not None]
+
+
+def _talk(args: argparse.Namespace, loaded: Loaded) -> int:
+    from app.cli.talk import run
+
+    return run(args, loaded.config)
+
+
+def _replay(args: argparse.Namespace, loaded: Loaded) -> int:
+    from app.cli.talk import replay
+
+    return replay(args, loaded.config)
+
+
+def _bench(args: argparse.Namespace, loaded: Loaded) -> int:
+    from app.cli.bench import run
+
+    return run(args, loaded.config)
+
+
+def _devices(args: argparse.Namespace, loaded: Loaded) -> int:
+    from app.cli.devices import run
+
+    return run(args)
+
+
+def _doctor(args: argparse.Namespace, loaded: Loaded) -> int:
+    from app.cli.doctor import run
+
+    return run(args, loaded)
+
+
+def _models(args: argparse.Namespace, loaded: Loaded) -> int:
+    from app.cli.models import run
+
+    return run(args, loaded.config)
+
+
+def _config(args: argparse.Namespace, loaded: Loaded) -> int:
+    from app.cli.config import run
+
+    return run(args, loaded)
+
+
+def _report(error: Exception) -> int:
+    """One sentence for the user. An error that is not one of ours is a bug: its traceback goes to the log."""
+    from audio.errors import AudioError
+    from gpu.errors import GpuError
+
+    if isinstance(error, AgentError | AudioError | GpuError):
+        print(f"vivavoce: {error}", file=sys.stderr)
+        return error.exit_code if isinstance(error, AgentError) else EXIT_USAGE
+    details = "".join(traceback.format_exception(error))
+    log = state_dir(os.environ) / "crash.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"{datetime.now().astimezone().isoformat()} vivavoce {VERSION}\n{details}\n")
+    except OSError:
+        print(details, file=sys.stderr)
+        log = Path("the lines above")
+    print(f"vivavoce: unexpected {type(error).__name__}: {error}. This is a bug; details: {log}", file=sys.stderr)
+    return EXIT_BUG
+
+
+if __name__ == "__main__":
+    sys.exit(main())

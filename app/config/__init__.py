@@ -1,0 +1,1 @@
+"""The configuration: one schema, read from defaults, file, environment and flags."""

@@ -1,0 +1,1 @@
+"""The conversation: a pure turn machine, the jobs it asks for, and the reply that is being spoken."""

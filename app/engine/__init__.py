@@ -1,0 +1,1 @@
+"""Wires configuration to running objects, in one process or in several."""

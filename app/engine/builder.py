@@ -1,0 +1,179 @@
+"""Configuration in, wired objects out: the only file that names concrete classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app import events
+from app.config.schema import Config
+from app.conversation.agent import Conversation, ConversationSettings, Engines
+from app.conversation.costs import CostTable
+from app.conversation.desk import ChargedRelease, Desk, LiveRelease, Release
+from app.conversation.history import Exchange, History
+from app.conversation.output import ReplyOutput
+from app.conversation.speaker import SpeakerSettings
+from app.conversation.turn import TurnSettings
+from app.models.catalog import load_catalog
+from app.models.store import Store
+from app.paths import data_dir, default_store
+from app.samples import sample_questions
+from audio.asr.growing import GrowingConfig
+from audio.ear import EarSpec
+from gpu.llm.protocol import SamplingParams
+
+_ECHO_TAIL_MS = 300.0
+_RESUME_MS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Folders of one run."""
+
+    store: Path
+    cache: Path
+    """What is made from models once: dequantised weights, patched graphs."""
+    data: Path
+
+
+def places(config: Config, env: Mapping[str, str]) -> Places:
+    """The folders that configuration and environment name."""
+    store = Path(config.paths.store) if config.paths.store else default_store(env)
+    data = Path(config.paths.data) if config.paths.data else data_dir(env)
+    return Places(store, data / "cache", data)
+
+
+def model_files(config: Config, where: Places) -> dict[str, dict[str, Path]]:
+    """Checked files of every model that the configuration names, by role, then by part.
+
+    Raises:
+        ModelStoreError: one is missing, damaged or unknown.
+    """
+    store = Store(where.store, load_catalog())
+    persona = config.active_persona()
+    names = {
+        "asr": config.asr.model,
+        "vad": config.ear.vad_model,
+        "turn": config.turn.model,
+        "llm": config.llm.model,
+        "tts": persona.voice or config.tts.model,
+    }
+    return {role: store.parts(name) for role, name in names.items()}
+
+
+def engine_names(config: Config) -> dict[str, str]:
+    """Which engine runs each role's model."""
+    catalog = load_catalog()
+    voice = config.active_persona().voice or config.tts.model
+    names = {"asr": config.asr.model, "llm": config.llm.model, "tts": voice}
+    return {role: catalog[name].engine for role, name in names.items()}
+
+
+def ear_spec(config: Config, files: Mapping[str, Mapping[str, Path]]) -> EarSpec:
+    """What the ear is made of."""
+    return EarSpec(
+        silero_path=str(files["vad"]["model"]),
+        chain=tuple(config.ear.chain),
+        vad_after=config.ear.vad_after,
+        gate_mode=config.ear.gate_mode,
+        vad_on=config.ear.speech_on,
+        vad_off=config.ear.speech_off,
+    )
+
+
+def check_models(config: Config, where: Places) -> None:
+    """Refuse files that would end the process that loads them; quick where they were checked before.
+
+    Raises:
+        ModelStoreError, ModelFileError: which file, and the fix.
+    """
+    from audio.asr.validate import KnownClip, validate
+
+    files, known = model_files(config, where), sample_questions()[0]
+    clip = KnownClip(known.path, known.text)
+    validate(engine_names(config)["asr"], files["asr"], clip, cache_dir=where.cache)
+
+
+def open_engines(config: Config, where: Places) -> tuple[Engines, list[tuple[str, str, int]]]:
+    """Load the models, which `check_models` has passed. Returns them and (stage, backend, bytes) of each.
+
+    Raises:
+        AgentError, AudioError, GpuError: what is missing or broken, with the fix.
+    """
+    from audio.asr.registry import create as create_asr
+    from audio.tts.registry import create as create_tts
+    from audio.turn.smart_turn import SmartTurn
+    from gpu.llm.model import open_language_model
+
+    files = model_files(config, where)
+    engine = engine_names(config)
+    asr = create_asr(engine["asr"], files["asr"], cache_dir=where.cache, threads=config.asr.threads)
+    llm = open_language_model(
+        files["llm"]["model"],
+        device="cpu",
+        precision=config.llm.precision,
+        context_tokens=config.llm.context_tokens,
+        cache_dir=where.cache,
+        threads=config.llm.threads,
+    )
+    llm.warm(History(config.active_persona().prompt).messages("")[:-1])
+    tts = create_tts(engine["tts"], files["tts"], cache_dir=where.cache)
+    turn = SmartTurn(files["turn"]["model"])
+    engines = Engines(asr, turn, llm, tts)
+    backends = [
+        ("asr", engine["asr"], asr.memory_bytes()),
+        ("turn", turn.backend, turn.memory_bytes()),
+        ("llm", f"{engine['llm']}-{config.llm.precision}", llm.memory_bytes()),
+        ("tts", engine["tts"], tts.memory_bytes()),
+    ]
+    return engines, backends
+
+
+def conversation_settings(config: Config, output_latency_ms: float) -> ConversationSettings:
+    """The configuration's numbers as the conversation wants them."""
+    persona, turn, llm = config.active_persona(), config.turn, config.llm
+    sampling = SamplingParams(llm.temperature, llm.top_k, llm.top_p, llm.repetition_penalty, llm.seed)
+    return ConversationSettings(
+        turn=TurnSettings(
+            min_silence_ms=turn.min_silence_ms,
+            max_silence_ms=turn.max_silence_ms,
+            complete_threshold=turn.complete_threshold,
+            barge_in_ms=turn.barge_in_ms,
+            barge_in_threshold=turn.barge_in_threshold,
+            resume_ms=_RESUME_MS,
+            echo_tail_ms=_ECHO_TAIL_MS,
+        ),
+        speaker=SpeakerSettings(sampling, persona.max_reply_tokens, persona.max_history_tokens, output_latency_ms),
+        growing=GrowingConfig(
+            interval_ms=config.asr.partial_ms,
+            cut_after_ms=config.asr.soft_cut_s * 1000,
+            cut_at_ms=config.asr.hard_cut_s * 1000,
+        ),
+        preroll_ms=turn.preroll_ms,
+    )
+
+
+def open_desk(costs: CostTable | None, *, is_paced: bool, release: Release | None = None) -> Desk:
+    """A desk that charges `costs`, or works live where there are none; a replay brings its own `release`."""
+    from app.conversation.costs import zero_costs
+
+    table = costs or zero_costs()
+    if release is None:
+        release = LiveRelease() if costs is None else ChargedRelease(table, is_paced=is_paced)
+    return Desk(release, table)
+
+
+def open_conversation(
+    config: Config,
+    engines: Engines,
+    desk: Desk,
+    output: ReplyOutput,
+    emit: Callable[[events.Event], None],
+    *,
+    output_latency_ms: float,
+    exchanges: Sequence[Exchange] = (),
+) -> Conversation:
+    """The conversation of the configured persona."""
+    history = History(config.active_persona().prompt, exchanges)
+    return Conversation(engines, conversation_settings(config, output_latency_ms), desk, output, history, emit)

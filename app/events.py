@@ -1,0 +1,331 @@
+"""Every event of the product: what faces show, logs keep, metrics count and a replay reads.
+
+One frozen dataclass per event with a stable `type`. `at_samples` is the 16 kHz input index at which the
+event became true. `to_json` and `from_json` are inverse; a log is one JSON object a line. Events with
+`is_logged = False` are for faces only (meters): they come many times a second and a replay derives them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+_REGISTRY: dict[str, type[Event]] = {}
+_E = TypeVar("_E", bound="type[Event]")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+    type: ClassVar[str] = ""
+    is_logged: ClassVar[bool] = True
+    at_samples: int
+
+    def to_json(self) -> str:
+        """One line: `type`, `at_samples`, then the event's own fields."""
+        return json.dumps({"type": self.type, **dataclasses.asdict(self)}, ensure_ascii=False)
+
+
+def _event(type_name: str, *, logged: bool = True) -> Any:
+    def register(cls: _E) -> _E:
+        cls.type = type_name
+        cls.is_logged = logged
+        _REGISTRY[type_name] = cls
+        return cls
+
+    return register
+
+
+def from_json(line: str) -> Event:
+    """Read one line of a log.
+
+    Raises:
+        ValueError: no JSON object, an unknown type, or fields that are not the type's.
+    """
+    record: Mapping[str, Any] = json.loads(line)
+    if not isinstance(record, dict) or record.get("type") not in _REGISTRY:
+        raise ValueError(f"not an event: {line[:120]!r}")
+    fields = {key: value for key, value in record.items() if key != "type"}
+    try:
+        return _REGISTRY[record["type"]](**fields)
+    except TypeError as error:
+        raise ValueError(f"event {record['type']}: {error}") from None
+
+
+# --- session -------------------------------------------------------------------------------------------
+
+
+@_event("session.started")
+@dataclass(frozen=True, slots=True)
+class SessionStarted(Event):
+    """First line of a log: what is needed to replay it."""
+
+    version: str
+    seed: int
+    cost: str
+    """`live`, or the cost table that charged the arrivals."""
+    device_rate_hz: int
+    output_latency_ms: float
+    persona: str
+    config_sha256: str
+
+
+@_event("session.ended")
+@dataclass(frozen=True, slots=True)
+class SessionEnded(Event):
+    """Last line of a log."""
+
+    reason: str
+
+
+@_event("stage.backend")
+@dataclass(frozen=True, slots=True)
+class StageBackend(Event):
+    """Which implementation a stage runs on, and what it holds."""
+
+    stage: str
+    backend: str
+    memory_bytes: int
+
+
+@_event("notice")
+@dataclass(frozen=True, slots=True)
+class Notice(Event):
+    """One sentence for the user."""
+
+    severity: str
+    """`info`, `warning` or `error`."""
+    message: str
+
+
+# --- devices -------------------------------------------------------------------------------------------
+
+
+@_event("device.opened")
+@dataclass(frozen=True, slots=True)
+class DeviceOpened(Event):
+    """The audio stream runs."""
+
+    input_name: str
+    output_name: str
+    rate_hz: int
+    output_latency_ms: float
+    scheduling: str
+    """What the audio process got: `fifo:10`, `nice:-11`, `normal`."""
+
+
+@_event("device.lost")
+@dataclass(frozen=True, slots=True)
+class DeviceLost(Event):
+    """The stream stopped delivering."""
+
+    device: str
+    reason: str
+
+
+@_event("device.back")
+@dataclass(frozen=True, slots=True)
+class DeviceBack(Event):
+    """The named device delivers again."""
+
+    device: str
+
+
+@_event("device.round_trip")
+@dataclass(frozen=True, slots=True)
+class DeviceRoundTrip(Event):
+    """Delay from a sample leaving the callback to its echo arriving in it."""
+
+    delay_ms: float
+    confidence: float
+
+
+@_event("meters", logged=False)
+@dataclass(frozen=True, slots=True)
+class Meters(Event):
+    """Levels in dB full scale and the ear's lateness, about ten times a second."""
+
+    level_db: float
+    far_level_db: float
+    clean_level_db: float
+    speech_probability: float
+    hop_late_ms: float
+    lost_frames: int
+
+
+# --- user ----------------------------------------------------------------------------------------------
+
+
+@_event("user.speech_started")
+@dataclass(frozen=True, slots=True)
+class UserSpeechStarted(Event):
+    """The judge heard speech; `onset_samples` is where the voiced run began."""
+
+    turn: int
+    onset_samples: int
+
+
+@_event("user.speech_ended")
+@dataclass(frozen=True, slots=True)
+class UserSpeechEnded(Event):
+    """The judge hears silence since `offset_samples`."""
+
+    turn: int
+    offset_samples: int
+
+
+@_event("user.transcript")
+@dataclass(frozen=True, slots=True)
+class UserTranscript(Event):
+    """What the user said. Partials may change; the final one is what the model answers."""
+
+    turn: int
+    text: str
+    final: bool
+    stable_chars: int
+    """Length of the prefix that will not change."""
+
+
+@_event("turn.checked")
+@dataclass(frozen=True, slots=True)
+class TurnChecked(Event):
+    """The end-of-turn model's answer to a pause."""
+
+    turn: int
+    probability: float
+
+
+@_event("turn.ended")
+@dataclass(frozen=True, slots=True)
+class TurnEnded(Event):
+    """The decision that the user has finished."""
+
+    turn: int
+    reason: str
+    """`complete` (the model said so) or `silence` (it waited long enough), or `text` (typed)."""
+    speech_end_samples: int
+
+
+@_event("turn.dropped")
+@dataclass(frozen=True, slots=True)
+class TurnDropped(Event):
+    """Sound that held no words: no turn."""
+
+    turn: int
+
+
+# --- agent ---------------------------------------------------------------------------------------------
+
+
+@_event("agent.text")
+@dataclass(frozen=True, slots=True)
+class AgentText(Event):
+    """A clause of the reply, as it is sent to the voice."""
+
+    turn: int
+    clause: int
+    text: str
+
+
+@_event("agent.word", logged=False)
+@dataclass(frozen=True, slots=True)
+class AgentWord(Event):
+    """Progress of the heard cursor: `chars` characters of the reply were heard."""
+
+    turn: int
+    chars: int
+
+
+@_event("agent.said")
+@dataclass(frozen=True, slots=True)
+class AgentSaid(Event):
+    """The reply is over: what was intended and what left the loudspeaker."""
+
+    turn: int
+    text: str
+    heard: str
+    interrupted: bool
+
+
+@_event("barge_in")
+@dataclass(frozen=True, slots=True)
+class BargeIn(Event):
+    """The user took the floor. `stop_ms`: from the onset of their speech to the last sample of the reply."""
+
+    turn: int
+    generation: int
+    onset_samples: int
+    decided_samples: int
+    stop_ms: float
+
+
+@_event("turn.latency")
+@dataclass(frozen=True, slots=True)
+class TurnLatency(Event):
+    """Where the time of one turn went, in ms from one mark to the next, on the sample clock.
+
+    The marks: end of the user's speech, decision that the turn is over, final transcript, first token,
+    first clause complete, its audio ready, first sample copied by the callback, loudspeaker.
+    `voice_to_voice_ms` is their sum: end of speech to loudspeaker.
+    """
+
+    turn: int
+    endpoint_ms: float
+    asr_ms: float
+    first_token_ms: float
+    first_clause_ms: float
+    tts_ms: float
+    playback_ms: float
+    output_ms: float
+    """Output latency that the stream reports."""
+    voice_to_voice_ms: float
+
+
+@_event("state")
+@dataclass(frozen=True, slots=True)
+class StateChanged(Event):
+    """`listening`, `hearing`, `thinking` or `speaking`."""
+
+    state: str
+
+
+# --- what a replay needs ---------------------------------------------------------------------------------
+
+
+@_event("arrival")
+@dataclass(frozen=True, slots=True)
+class Arrival(Event):
+    """Result number `sequence` of job `job` was released to the turn machine."""
+
+    job: int
+    kind: str
+    sequence: int
+    late_ms: float
+    """How far behind its charged index it came; 0 in a run without late arrivals."""
+
+
+@_event("playback")
+@dataclass(frozen=True, slots=True)
+class Playback(Event):
+    """From the block at `at_samples` on, the callback plays a reply, fades it out, or neither.
+
+    `reply_frames` of `generation` (device frames) have left it after that block.
+    """
+
+    generation: int
+    reply_frames: int
+    playing: bool
+    faded: bool
+
+
+@_event("command")
+@dataclass(frozen=True, slots=True)
+class CommandTaken(Event):
+    """A user command took effect."""
+
+    name: str
+    argument: str

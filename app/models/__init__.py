@@ -1,0 +1,1 @@
+"""The model catalog and the store on disk. Knows files and hashes, not what a model computes."""

@@ -1,0 +1,1 @@
+"""Keeps what was heard and played, for listening again and for replays."""

@@ -1,0 +1,1 @@
+"""Speech recognition: engines, the proof of their files, and live transcripts."""

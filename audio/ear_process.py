@@ -1,0 +1,287 @@
+"""The ear in a process of its own, and how its parent runs it.
+
+The child loads its models at normal priority, then asks for a raised one and turns microphone blocks into
+hop records until the control words say shutdown, the pipe closes, or the parent is gone. Audio goes
+through the rings; the pipe carries the start, the measured round trip, and failures.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any, Protocol
+
+from audio.block import HOP_MS, HOP_SAMPLES
+from audio.control import ControlWords
+from audio.ear import HOP_DTYPE, Ear, EarSpec
+from audio.echo.delay import RoundTrip
+from audio.errors import AudioError
+from audio.io.device import StreamFormat
+from audio.io.priority import raise_priority
+from audio.io.records import MIC_CAPACITY, block_dtype
+from audio.io.segments import Segment, SegmentRef, attach
+from audio.ring import RecordRing, RingReader
+
+_LOAD_LIMIT_S = 60.0
+_STOP_LIMIT_S = 1.0
+_POLL_S = 0.001
+_CHECK_S = 0.1
+_HOP_NS = HOP_MS * 1_000_000
+_FIFO_PRIORITY = 5
+"""Below the audio process, which must never wait for us."""
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+
+
+class AudioLink(Protocol):
+    """What the ear wants of the audio process: names of its microphone ring and its control words."""
+
+    @property
+    def mic(self) -> SegmentRef: ...
+    @property
+    def control(self) -> SegmentRef: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTripMeasured:
+    """The first reply showed how late the loudspeaker comes back."""
+
+    at_samples: int
+    round_trip: RoundTrip
+
+
+@dataclass(frozen=True, slots=True)
+class EarStopped:
+    """The ear has ended without being told to."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    backends: tuple[tuple[str, str, int], ...]
+    priority: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Attach:
+    rate_hz: int
+    block_frames: int
+    mic: SegmentRef
+    control: SegmentRef
+    hops: SegmentRef
+    hop_capacity: int
+
+
+class EarProcess:
+    """`start`, `wait_ready`, `attach` to a started stream, `poll_events` now and then, `stop`."""
+
+    def __init__(self, spec: EarSpec) -> None:
+        self._spec = spec
+        self._process: SpawnProcess | None = None
+        self._connection: Connection[Any, Any] | None = None
+        self._hops: Segment | None = None
+        self._has_ended = True
+        self.backends: Sequence[tuple[str, str, int]] = ()
+        """(stage, backend, bytes), known after `wait_ready`."""
+        self.priority = ""
+        """What the scheduler granted: `SCHED_FIFO 5`, `nice -11` or `normal`."""
+
+    def start(self) -> None:
+        """Start the process; it loads its models while the caller does other things."""
+        self.stop()
+        context = multiprocessing.get_context("spawn")
+        self._connection, child = context.Pipe()
+        arguments = (child, self._spec, os.getpid())
+        self._process = context.Process(target=ear_process_main, args=arguments, name="vivavoce-ear", daemon=True)
+        with _one_thread_each():
+            self._process.start()
+        child.close()
+        self._has_ended = False
+
+    def wait_ready(self) -> None:
+        """Wait until everything is loaded.
+
+        Raises:
+            AudioError: an engine or model file is missing or broken, or the process died.
+        """
+        connection = self._open_connection()
+        try:
+            if not connection.poll(_LOAD_LIMIT_S):
+                raise AudioError("the ear did not load in a minute", fix="Run `vivavoce doctor`")
+            message = connection.recv()
+        except (EOFError, OSError):
+            raise AudioError("the ear died while it loaded", fix="Run `vivavoce doctor`") from None
+        if isinstance(message, _Failed):
+            raise AudioError(message.message, fix=message.fix)
+        assert isinstance(message, _Ready)
+        self.backends, self.priority = message.backends, message.priority
+
+    def attach(self, audio: AudioLink, stream: StreamFormat, hop_ring_nbytes: int) -> SegmentRef:
+        """Give the ear its stream; where the hop ring of that size lies, for its readers.
+
+        Raises:
+            AudioError: no shared memory, or the ear is gone.
+        """
+        capacity = (hop_ring_nbytes - RecordRing.nbytes(HOP_DTYPE, 0)) // HOP_DTYPE.itemsize
+        self._hops = Segment("hops", hop_ring_nbytes)
+        message = _Attach(stream.rate_hz, stream.block_frames, audio.mic, audio.control, self._hops.ref, capacity)
+        try:
+            self._open_connection().send(message)
+        except OSError:
+            raise AudioError("the ear is gone", fix="Start again") from None
+        return self._hops.ref
+
+    def poll_events(self) -> list[RoundTripMeasured | EarStopped]:
+        """What happened since the last call; does not wait."""
+        if self._has_ended or self._connection is None:
+            return []
+        happened: list[RoundTripMeasured | EarStopped] = []
+        try:
+            while self._connection.poll():
+                message = self._connection.recv()
+                if isinstance(message, RoundTripMeasured):
+                    happened.append(message)
+                else:
+                    happened.append(EarStopped(message.message if isinstance(message, _Failed) else repr(message)))
+        except (EOFError, OSError):
+            self._has_ended = True
+            happened.append(EarStopped(f"the ear process died (exit code {self._exit_code()})"))
+        return happened
+
+    def stop(self) -> None:
+        """End the process and remove the hop ring's name. Harmless where nothing runs."""
+        self._has_ended = True
+        if self._connection is not None:
+            self._connection.close()  # the child notices within 0.1 s
+            self._connection = None
+        if self._process is not None and self._process.pid is not None:
+            for end in (None, self._process.terminate, self._process.kill):
+                if end is not None:
+                    end()
+                self._process.join(_STOP_LIMIT_S)
+                if self._process.exitcode is not None:
+                    break
+            self._process.close()
+        self._process = None
+        if self._hops is not None:
+            self._hops.unlink()
+            self._hops = None
+
+    def _open_connection(self) -> Connection[Any, Any]:
+        if self._connection is None:
+            raise AudioError("the ear is not started")
+        return self._connection
+
+    def _exit_code(self) -> int | None:
+        if self._process is None:
+            return None
+        self._process.join(_STOP_LIMIT_S)
+        return self._process.exitcode
+
+
+def ear_process_main(connection: Connection[Any, Any], spec: EarSpec, parent_pid: int) -> None:
+    """Entry of the child."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    try:
+        # Loaded once for the answer to `wait_ready`; at another rate than 16 kHz only the resamplers differ.
+        ear = Ear(spec)
+        priority = _raise_below_audio()
+        connection.send(_Ready(tuple(ear.backends()), priority))
+        link: _Attach = connection.recv()
+        ear.open(link.rate_hz)
+        gc.collect()
+        gc.freeze()  # collection itself stays on: each native echo call leaves a cycle in ctypes
+        mic = RecordRing(block_dtype(link.block_frames), MIC_CAPACITY, attach(link.mic))
+        loop = HopLoop(
+            ear,
+            mic.reader(from_start=True),
+            RecordRing(HOP_DTYPE, link.hop_capacity, attach(link.hops)),
+            ControlWords(attach(link.control)),
+        )
+        loop.run(lambda: os.getppid() != parent_pid or connection.poll(), connection.send)
+    except AudioError as error:
+        with suppress(OSError):  # the parent is gone
+            connection.send(_Failed(error.message, error.fix))
+    except (EOFError, BrokenPipeError, ConnectionResetError, FileNotFoundError):
+        pass  # the parent is gone, or has removed the rings before we came to them
+
+
+class HopLoop:
+    """Blocks in, hops out, on one thread. Sleeps until the next block is due, then looks every millisecond."""
+
+    def __init__(self, ear: Ear, blocks: RingReader, hops: RecordRing, control: ControlWords) -> None:
+        self._ear = ear
+        self._blocks = blocks
+        self._hops = hops
+        self._control = control
+        self._has_told_round_trip = False
+
+    def run(self, is_over: Callable[[], bool], tell: Callable[[RoundTripMeasured], None]) -> None:
+        """Until shutdown or `is_over`, which is asked ten times a second."""
+        last_block_ns = next_check_ns = time.monotonic_ns()
+        while not self._control.shutdown:
+            now_ns = time.monotonic_ns()
+            if now_ns >= next_check_ns:
+                if is_over():
+                    return
+                next_check_ns = now_ns + int(_CHECK_S * 1e9)
+            if (block_ns := self.step(tell)) is not None:
+                last_block_ns = block_ns
+                continue
+            until_due_s = (last_block_ns + _HOP_NS - time.monotonic_ns()) / 1e9
+            time.sleep(min(max(until_due_s, _POLL_S), HOP_MS / 1000))
+
+    def step(self, tell: Callable[[RoundTripMeasured], None]) -> int | None:
+        """Work off what is there; the callback time of the last block, None where there was none."""
+        blocks = self._blocks.read()
+        for behind, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):
+            record = self._ear.process(block)
+            record["backlog"] = behind
+            record["late_ms"] = (time.monotonic_ns() - int(block["time_ns"])) / 1e6
+            slot = self._hops.slot()
+            for name in HOP_DTYPE.names or ():
+                slot[name] = record[name]
+            self._hops.commit()
+            trip = self._ear.round_trip
+            if trip is not None and not self._has_told_round_trip:
+                self._has_told_round_trip = True
+                tell(RoundTripMeasured(int(block["index"]) * HOP_SAMPLES, trip))
+        return int(blocks[-1]["time_ns"]) if len(blocks) else None
+
+
+def _raise_below_audio() -> str:
+    """Raised priority, one step under the audio process."""
+    granted = raise_priority()
+    if not granted.startswith("SCHED_FIFO"):
+        return granted
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_FIFO_PRIORITY))
+    return f"SCHED_FIFO {_FIFO_PRIORITY}"
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Native thread pools read these when they are loaded, so the child must be born with them."""
+    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,1 @@
+"""Sound devices, real and simulated, and the process that runs one."""

@@ -1,0 +1,95 @@
+"""A simulated room: what the loudspeaker plays comes back to the microphone, block by block."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from audio.block import AudioBlock, Float32Array
+from audio.files import read_audio
+from audio.io.device import AudioSource, RoomSpec
+from audio.resample import resample
+
+
+def load_source(source: AudioSource, rate_hz: int) -> Float32Array:
+    """A recording at the device's rate, mono float32.
+
+    Raises:
+        AudioFileError: see `read_audio`.
+    """
+    if isinstance(source, AudioBlock):
+        return resample(source.samples, source.rate_hz, rate_hz)
+    samples, file_rate_hz = read_audio(source)
+    return resample(samples, file_rate_hz, rate_hz)
+
+
+class BlockConvolver:
+    """Streaming convolution, equal to the whole one: uniformly partitioned overlap-save.
+
+    (Stockham 1966; partitions as in Wefers, Partitioned convolution algorithms, 2015, chapter 5.)
+    """
+
+    def __init__(self, impulse_response: npt.NDArray[np.float64], block_frames: int) -> None:
+        self._block = block_frames
+        parts = max(1, -(-len(impulse_response) // block_frames))
+        padded = np.zeros((parts, 2 * block_frames))
+        padded[:, :block_frames].flat[: len(impulse_response)] = impulse_response
+        self._filter = np.fft.rfft(padded, axis=1)
+        self._spectra = np.zeros_like(self._filter)
+        self._newest = 0
+        self._window = np.zeros(2 * block_frames)
+
+    def process(self, block: Float32Array) -> npt.NDArray[np.float64]:
+        """(B,) to (B,): the convolution's samples at the same place."""
+        self._window[: self._block] = self._window[self._block :]
+        self._window[self._block :] = block
+        self._newest = (self._newest - 1) % len(self._spectra)
+        self._spectra[self._newest] = np.fft.rfft(self._window)
+        # Row i of the ring holds the spectrum of (i - newest) blocks ago.
+        split = len(self._filter) - self._newest
+        total = (self._filter[:split] * self._spectra[self._newest :]).sum(axis=0)
+        total += (self._filter[split:] * self._spectra[: self._newest]).sum(axis=0)
+        return np.fft.irfft(total)[self._block :]
+
+
+class Room:
+    """Feeds back the loudspeaker: `add_echo` to block n what `hear` was given up to block n - 1."""
+
+    def __init__(self, spec: RoomSpec, rate_hz: int, block_frames: int) -> None:
+        delay = round(spec.delay_ms * rate_hz / 1000)
+        if delay < block_frames:
+            raise ValueError(f"delay_ms must be at least one block of 10 ms, is {spec.delay_ms}")
+        response = room_response(spec, rate_hz)
+        # The first block of the delay passes by itself: block n is heard when block n + 1 is recorded.
+        self._convolver = BlockConvolver(np.concatenate((np.zeros(delay - block_frames), response)), block_frames)
+        self._soft_clip = spec.soft_clip
+        self._echo = np.zeros(block_frames)
+        self._noise_rms = 0.0 if spec.noise_db is None else 10 ** (spec.noise_db / 20)
+        self._random = np.random.default_rng(spec.noise_seed)
+
+    def add_echo(self, near: Float32Array) -> None:
+        """Add echo and room noise to the microphone block (B,)."""
+        near += self._echo
+        if self._noise_rms:
+            near += self._noise_rms * self._random.standard_normal(len(near))
+
+    def hear(self, far: Float32Array) -> None:
+        """The loudspeaker block (B,) of the same time."""
+        if self._soft_clip:
+            far = np.tanh(self._soft_clip * far) / self._soft_clip
+        self._echo = self._convolver.process(far)
+
+
+def room_response(spec: RoomSpec, rate_hz: int) -> npt.NDArray[np.float64]:
+    """The room's impulse response at `rate_hz` without delay, its energy set by `erl_db`."""
+    if spec.impulse_response is not None:
+        response = load_source(spec.impulse_response, rate_hz).astype(np.float64)
+    else:
+        time_s = np.arange(max(1, round(spec.rt60_ms * rate_hz / 1000))) / rate_hz
+        decay = 10 ** (-3 * time_s * 1000 / spec.rt60_ms)
+        response = np.random.default_rng(spec.seed).standard_normal(len(time_s)) * decay
+    energy = float(np.sum(response**2))
+    if energy == 0.0:
+        raise ValueError("the room's impulse response is silent")
+    scaled: npt.NDArray[np.float64] = response * (10 ** (-spec.erl_db / 20) / np.sqrt(energy))
+    return scaled

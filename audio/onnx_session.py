@@ -1,0 +1,36 @@
+"""ONNX Runtime with the settings that every small engine here needs: one thread, no spinning, CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from audio.errors import ModelFileError
+
+
+def open_session(path: Path, *, model: str) -> Any:
+    """An `onnxruntime.InferenceSession` on one thread.
+
+    One thread because two engines that spin on a machine with two cores slow each other down several
+    times over; it also keeps the order of additions, and so the output bits, the same.
+
+    Raises:
+        ModelFileError: the file is missing, or ONNX Runtime cannot load it.
+    """
+    import onnxruntime
+
+    if not path.is_file():
+        raise ModelFileError(f"{model}: no file {path}", fix="Run `vivavoce models fetch`")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises its own classes straight below Exception
+        raise ModelFileError(
+            f"{model}: {path.name} is no model that ONNX Runtime can load ({type(error).__name__})",
+            fix="Run `vivavoce models fetch` to replace it",
+        ) from error

@@ -1,0 +1,1 @@
+"""Text for speaking: clauses out of a stream, and decoration out of clauses."""

@@ -1,0 +1,1 @@
+"""Voices with word times."""

@@ -1,0 +1,1 @@
+"""Acoustic end-of-turn models."""

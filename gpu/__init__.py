@@ -1,0 +1,1 @@
+"""Models, GPU memory and kernels. Importing it needs neither a GPU nor torch."""

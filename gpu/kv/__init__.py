@@ -1,0 +1,1 @@
+"""The KV arena: where a conversation's keys and values live."""

@@ -1,0 +1,1 @@
+"""Language models on the KV arena: configuration, weights, tokenizer, decoder, sampler."""

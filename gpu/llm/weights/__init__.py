@@ -1,0 +1,1 @@
+"""Model files in, named tensors out."""

@@ -1,0 +1,78 @@
+"""Broken speech recognition files are refused with their name and the fix, and never end this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from audio.asr import moonshine as moonshine_module
+from audio.asr import validate as validate_module
+from audio.asr.validate import KnownClip, read_clip, validate
+from audio.errors import AudioFileError, ModelFileError
+
+
+@pytest.fixture
+def clip(samples_dir: Path) -> KnownClip:
+    return KnownClip(samples_dir / "known_clip.wav", (samples_dir / "known_clip.txt").read_text(encoding="utf-8"))
+
+
+def _with(files: dict[str, Path], role: str, path: Path) -> dict[str, Path]:
+    return {**files, role: path}
+
+
+def test_good_files_are_proved_once(moonshine_files: dict[str, Path], clip: KnownClip, tmp_path: Path) -> None:
+    assert validate("moonshine", moonshine_files, clip, cache_dir=tmp_path) is True
+    assert validate("moonshine", moonshine_files, clip, cache_dir=tmp_path) is False
+
+
+def test_truncated_encoder(moonshine_files: dict[str, Path], clip: KnownClip, tmp_path: Path) -> None:
+    broken = tmp_path / "encoder_model.ort"
+    broken.write_bytes(moonshine_files["encoder"].read_bytes()[:1_000_000])
+    with pytest.raises(ModelFileError, match=r"encoder_model\.ort.*vivavoce models fetch"):
+        validate("moonshine", _with(moonshine_files, "encoder", broken), clip, cache_dir=tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("asr-valid-*"))
+
+
+def test_garbage_tokens(moonshine_files: dict[str, Path], clip: KnownClip, tmp_path: Path) -> None:
+    """A well-formed tokenizer with wrong words loads without complaint; only the clip shows it."""
+    tokens = moonshine_module.read_tokenizer(moonshine_files["tokenizer"])
+    broken = tmp_path / "tokenizer.bin"
+    words = tokens[:3] + tokens[:2:-1]
+    broken.write_bytes(b"".join(bytes([len(w)]) + w if len(w) < 128 else b"\x01?" for w in words))
+    with pytest.raises(ModelFileError, match=r"hears .* for 'What color.*vivavoce models fetch"):
+        validate("moonshine", _with(moonshine_files, "tokenizer", broken), clip, cache_dir=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("role", ["encoder", "decoder", "tokenizer"])
+def test_missing_file(moonshine_files: dict[str, Path], clip: KnownClip, tmp_path: Path, role: str) -> None:
+    with pytest.raises(ModelFileError, match=rf"{role}.*gone\.bin"):
+        validate("moonshine", _with(moonshine_files, role, tmp_path / "gone.bin"), clip, cache_dir=tmp_path)
+
+
+def test_malformed_token_line_ends_only_the_child(
+    moonshine_files: dict[str, Path], clip: KnownClip, tmp_path: Path
+) -> None:
+    """sherpa-onnx calls exit() on such a line; put one where the child will find its cached conversion."""
+    cache = tmp_path / "cache"
+    tokens = moonshine_module.write_tokens_file(moonshine_files["tokenizer"], cache)
+    size = tokens.stat().st_size
+    tokens.write_bytes(b"a\tb\tc d e\n".ljust(size, b"x"))
+    with pytest.raises(ModelFileError, match=r"ended with code .*vivavoce models fetch"):
+        validate("moonshine", moonshine_files, clip, cache_dir=cache)
+
+
+def test_a_child_that_hangs_is_ended(
+    moonshine_files: dict[str, Path], clip: KnownClip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validate_module, "_TIMEOUT_S", 0.0)
+    with pytest.raises(ModelFileError, match="does not answer"):
+        validate("moonshine", moonshine_files, clip, cache_dir=tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"no audio at all"])
+def test_a_broken_clip_is_no_model_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "clip.wav"
+    path.write_bytes(content)
+    with pytest.raises(AudioFileError, match=r"clip\.wav"):
+        read_clip(path)
