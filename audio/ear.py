@@ -63,9 +63,7 @@ class EarSpec:
     """Names of `STAGES`, in order; the ASR hears the end of the chain."""
     vad_after: str = "echo"
     """The stage whose output the detectors hear; the bare microphone where the chain has no such stage."""
-    vad_residual: bool = True
-    """Behind `echo`, judge the residual of a linear canceller once it has learnt the room; AEC3's output before."""
-    gate_mode: int = 3
+    gate_mode: int = 2
     """`webrtcvad` mode, 0 (lets everything through) to 3."""
     vad_on: float = 0.5
     vad_off: float = 0.35
@@ -100,7 +98,7 @@ class Ear:
         self._hysteresis = Hysteresis(HysteresisSpec(spec.vad_on, spec.vad_off, ms_to_samples(spec.vad_minimum_on_ms)))
         self._estimator = RoundTripEstimator()
         self._listener: EchoListener | None = None
-        if spec.vad_residual and self._vad_after == "echo":
+        if self._vad_after == "echo":
             self._listener = EchoListener(sum(self._stages_to("echo")))
         self.open(device_rate_hz)
 
@@ -183,7 +181,14 @@ class Ear:
     def _forget(self) -> None:
         self._heard_samples = 0
         self._judged_samples = 0
+        self._was_playing = False
         self.round_trip: RoundTrip | None = None
+
+    def _is_room_known(self) -> bool:
+        """Echo can be told from a user: by the proved residual, or because there is none."""
+        if self._listener is not None and self._listener.is_proved:
+            return True
+        return any(isinstance(stage, EchoBypass) and stage.has_no_echo for stage in self._stages)
 
     def _measure_round_trip(self, near: Float32Array, far: Float32Array) -> None:
         trip = self._estimator.push(near, far)
@@ -198,6 +203,9 @@ class Ear:
 
     def _listen(self, record: HopRecord, heard: Float32Array, start_samples: int) -> None:
         """Gate, judge and runs; run positions are counted in the detectors' stream and shown in the microphone's."""
+        if record["flags"] & 1 and not self._was_playing:
+            self._judge.forget()
+        self._was_playing = bool(record["flags"] & 1)
         record["gate"] = self._gate.process(heard)
         probability = self._judge.process(heard)
         if self._listener is not None and self._listener.is_echo:
@@ -207,7 +215,7 @@ class Ear:
             self._hysteresis.push(probability, self._judged_samples - FRAME_SAMPLES, self._judged_samples)
         onset = self._hysteresis.onset_samples
         record["speech_probability"] = probability
-        record["room_known"] = self._listener is not None and self._listener.is_proved
+        record["room_known"] = self._is_room_known()
         record["voiced"] = onset is not None
         to_microphone = start_samples - self._heard_samples - self.vad_latency_samples
         record["onset_samples"] = -1 if onset is None else max(0, onset + to_microphone)

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from rig import PulseRig, missing_tools
 
 from app.errors import ModelStoreError
 from app.models.catalog import load_catalog
 from app.models.store import Store
 from app.paths import default_store
 from audio.block import Float32Array
-from rig import PulseRig, missing_tools
 
 _GRACE_S = 3.0
 _SHARED_MEMORY = Path("/dev/shm")

@@ -24,16 +24,16 @@ VOICE = "rms"
 LICENCE = "Free for any use (CMU ARCTIC rms; spoken by flite)"
 LINES = (
     ("question_capital.wav", "What is the capital of France?"),
-    ("question_sky.wav", "What color is the sky?"),
     ("question_week.wav", "How many days are in a week?"),
-    ("question_moon.wav", "Tell me about the moon."),
-    ("question_ocean.wav", "What is the largest ocean on Earth?"),
-    ("question_lonely.wav", "I feel really sad and lonely today. What should I do?"),
+    ("question_color.wav", "What is your favorite color?"),
+    ("question_mountain.wav", "What is the tallest mountain in the world?"),
+    ("question_sleep.wav", "How can I sleep better?"),
+    ("question_dog.wav", "What is a good name for a dog?"),
+    ("question_advice.wav", "Can you give me some advice?"),
     ("question_healthy.wav", "How can I stay healthy?"),
 )
+"""Heard right by the starter recogniser at eight lead-ins, two levels and through the echo canceller."""
 ENTRY = f'[[sample]]\nfile = "{{file}}"\ntext = "{{text}}"\nvoice = "flite {VOICE}"\nlicence = "{LICENCE}"\n'
-KNOWN_CLIP = "What color is the sky?"
-"""Also kept as `known_clip.wav`: the speech recogniser's files are proved on it."""
 RATE_HZ = 16_000
 PEAK = 0.5
 LEAD_MS, TAIL_MS = 100, 200
@@ -69,8 +69,6 @@ def make() -> None:
     for name, text in LINES:
         write(TARGET / name, speak(text))
         entries.append(ENTRY.format(file=name, text=text))
-    write(TARGET / "known_clip.wav", speak(KNOWN_CLIP))
-    (TARGET / "known_clip.txt").write_text(KNOWN_CLIP + "\n", encoding="utf-8")
     (TARGET / "index.toml").write_text("\n".join(entries), encoding="utf-8")
 
 

@@ -123,7 +123,7 @@ def _score(scene: Played, about: dict[str, Any], asr: Asr | None) -> list[dict[s
     for turn, begin, end in _replies(scene):
         is_prompted = any(last_begin < u.end_frames <= begin for u in scene.spoken)
         last_begin = begin
-        around = [u for u in scene.spoken if u.is_interruption and begin <= u.onset_frames < end + RATE_HZ // 2]
+        around = [u for u in scene.spoken if begin <= u.onset_frames < end + RATE_HZ // 2]
         interruption = around[0] if around else None
         row: dict[str, Any] = {
             **about,

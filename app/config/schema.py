@@ -55,6 +55,9 @@ class TurnSection(Section):
     complete_threshold: Probability = Field(description="Its probability from which the turn is over at once")
     max_silence_ms: int = Field(ge=200, le=20000, description="Silence in ms that ends a turn whatever the model says")
     barge_in_ms: int = Field(ge=30, le=2000, description="Speech in ms during a reply that stops the reply")
+    cold_barge_in_ms: int = Field(
+        ge=30, le=2000, description="The same in ms while the ear cannot yet tell its own echo from a user"
+    )
     barge_in_threshold: Probability = Field(description="Speech probability that counts as speech during a reply")
     preroll_ms: int = Field(ge=250, le=2000, description="Audio in ms kept from before the onset of speech")
 

@@ -113,7 +113,10 @@ class Conversation:
             self._growing.feed(clean, is_voiced)
             self._turn_hops.append(clean)
         probability = float(hop["speech_probability"])
-        self._observe(turns.HopHeard(self._now, is_voiced, self._onset, probability, is_playing))
+        is_room_known = bool(hop["room_known"])
+        self._observe(
+            turns.HopHeard(self._now, is_voiced, self._onset, probability, is_playing, is_room_known, bool(hop["gate"]))
+        )
         self._ask_partial()
         self._speaker.pump()
         if (start // HOP_SAMPLES) % _METER_HOPS == 0:

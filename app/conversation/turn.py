@@ -19,6 +19,11 @@ from enum import StrEnum
 
 from audio.block import HOP_SAMPLES, ms_to_samples
 
+_GATE_GAP = ms_to_samples(100)
+"""The gate may close so long between two syllables of one sound."""
+_GATE_LEAD = ms_to_samples(300)
+"""A sound that was there so long before the judge heard speech is another one."""
+
 
 class State(StrEnum):
     """Who has the floor."""
@@ -41,6 +46,8 @@ class TurnSettings:
     """End-of-turn probability from which a turn is over at `min_silence_ms`."""
     barge_in_ms: float
     """Evidence of speech that takes the floor from the agent."""
+    cold_barge_in_ms: float
+    """The same while the ear cannot yet tell its own echo from a user: in the first seconds of the first reply."""
     barge_in_threshold: float
     """Speech probability that counts as evidence while the agent can be heard."""
     resume_ms: float
@@ -62,6 +69,10 @@ class HopHeard:
     """Where the voiced run that this hop belongs to began (meaningful while voiced)."""
     speech_probability: float
     is_reply_playing: bool
+    is_room_known: bool = True
+    """The ear can tell its own echo from a user."""
+    is_gate_open: bool = False
+    """The fast gate hears something, speech or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +194,11 @@ class TurnMachine:
         self._last_playing = -(10**9)
         self._evidence = 0
         self._evidence_onset = 0
+        self._gate_seen = self._gate_onset = -(10**9)
         self._pauses = 0
         self._pause: _Pause | None = None
         self._is_muted = False
+        self._is_room_known = True
 
     def step(self, observation: Observation) -> list[Decision]:
         """Take one observation; return what follows from it, in order."""
@@ -215,6 +228,8 @@ class TurnMachine:
 
     def _hop(self, hop: HopHeard) -> list[Decision]:
         self._now = hop.end_samples
+        self._is_room_known = hop.is_room_known
+        self._watch_gate(hop)
         if hop.is_reply_playing:
             self._last_playing = hop.end_samples
             if self.state is State.THINKING:
@@ -232,23 +247,41 @@ class TurnMachine:
             case State.SPEAKING:
                 return self._while_speaking()
 
+    def _watch_gate(self, hop: HopHeard) -> None:
+        """Remember where the sound that is going on began."""
+        if hop.is_gate_open:
+            if self._now - self._gate_seen > _GATE_GAP:
+                self._gate_onset = hop.end_samples - HOP_SAMPLES
+            self._gate_seen = self._now
+
+    def _sound_onset(self, onset_samples: int) -> int:
+        """The judge is sure some time after the sound began; the gate noticed it at once."""
+        is_same_sound = self._now - self._gate_seen <= _GATE_GAP and onset_samples - self._gate_onset <= _GATE_LEAD
+        return min(onset_samples, self._gate_onset) if is_same_sound else onset_samples
+
     def _weigh(self, hop: HopHeard) -> None:
         """Evidence rises with every speech-like hop and falls with every other: clicks add up to nothing."""
         if hop.speech_probability >= self._settings.barge_in_threshold:
             if self._evidence == 0:
-                self._evidence_onset = hop.end_samples - HOP_SAMPLES
+                self._evidence_onset = self._sound_onset(hop.end_samples - HOP_SAMPLES)
             self._evidence += HOP_SAMPLES
         else:
             self._evidence = max(0, self._evidence - HOP_SAMPLES)
+
+    def _has_floor_evidence(self) -> bool:
+        """Enough to interrupt, or to open a turn in the agent's echo."""
+        return self._has_evidence(
+            self._settings.barge_in_ms if self._is_room_known else self._settings.cold_barge_in_ms
+        )
 
     def _has_evidence(self, wanted_ms: float) -> bool:
         return self._evidence >= ms_to_samples(wanted_ms)
 
     def _while_listening(self, hop: HopHeard) -> list[Decision]:
         if self._now - self._last_playing <= ms_to_samples(self._settings.echo_tail_ms):
-            opens, onset = self._has_evidence(self._settings.barge_in_ms), self._evidence_onset
+            opens, onset = self._has_floor_evidence(), self._evidence_onset
         else:
-            opens, onset = hop.is_voiced, hop.onset_samples
+            opens, onset = hop.is_voiced, self._sound_onset(hop.onset_samples)
         return self._open(onset) if opens else []
 
     def _open(self, onset_samples: int) -> list[Decision]:
@@ -278,7 +311,7 @@ class TurnMachine:
         return [WithdrawReply(self.turn)]
 
     def _while_speaking(self) -> list[Decision]:
-        if not self._has_evidence(self._settings.barge_in_ms):
+        if not self._has_floor_evidence():
             return []
         onset = self._evidence_onset
         return [InterruptReply(onset), *self._open(onset)]

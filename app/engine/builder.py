@@ -140,6 +140,7 @@ def conversation_settings(config: Config, output_latency_ms: float) -> Conversat
             max_silence_ms=turn.max_silence_ms,
             complete_threshold=turn.complete_threshold,
             barge_in_ms=turn.barge_in_ms,
+            cold_barge_in_ms=turn.cold_barge_in_ms,
             barge_in_threshold=turn.barge_in_threshold,
             resume_ms=_RESUME_MS,
             echo_tail_ms=_ECHO_TAIL_MS,

@@ -55,6 +55,12 @@ class CouplingTracker:
         """Largest microphone-to-loudspeaker ratio of the last second of playing; None before there is one."""
         return max(self._ratios) if self._audible_hops > _SETTLE_HOPS + _FIRST_RATIO_HOPS else None
 
+    @property
+    def has_no_echo(self) -> bool:
+        """The loudspeaker plays and is not heard: a headset."""
+        coupling_db = self.coupling_db
+        return coupling_db is not None and coupling_db <= _NO_ECHO_DB
+
     def push(self, near_db: float, far_db: float) -> bool:
         """Levels of one hop to whether the microphone is louder than any echo can be."""
         self._far.append(far_db)
@@ -64,7 +70,7 @@ class CouplingTracker:
             return False
         ratio_db = near_db - far_peak_db
         coupling_db = self.coupling_db
-        if coupling_db is not None and coupling_db <= _NO_ECHO_DB and ratio_db > coupling_db + _MARGIN_DB:
+        if self.has_no_echo and coupling_db is not None and ratio_db > coupling_db + _MARGIN_DB:
             self._user_hops += 1
             if self._user_hops > _DOUBT_HOPS:
                 self.reset()
@@ -96,6 +102,11 @@ class EchoBypass:
         self._delayed = np.zeros(self.latency_samples + HOP_SAMPLES, np.float32)
         self._hold_hops = 0
         self._was_open = False
+
+    @property
+    def has_no_echo(self) -> bool:
+        """See `CouplingTracker`."""
+        return self._tracker.has_no_echo
 
     def process(self, near: Float32Array, far: Float32Array) -> Float32Array:
         """See `Stage`: the canceller's output, or the microphone itself, equally late."""

@@ -19,9 +19,12 @@ _BLOCK = 16384
 _HALF = _BLOCK // 2
 _STEP_HOPS = 20
 _MIN_FAR_DB = -50.0
-_PEAK_TO_RMS = 12.0
-"""Unrelated signals reach 4 to 5 over 8000 lags; a room's echo reaches 15 to 60."""
-_AGREE_SAMPLES = 8
+_WINDOW_SAMPLES = 160
+_MIN_CONFIDENCE = 10.0
+"""Unrelated speech reaches 4, noise 1.4; a room, 16 and more within a second, even one without a direct path,
+which spreads its echo so thin that no single lag stands out: hence energy over 10 ms, not a peak."""
+_ONSET_SHARE = 0.3
+_AGREE_SAMPLES = 80
 _EDGE_HZ = (200.0, 7000.0)
 _TINY = 1e-12
 
@@ -32,8 +35,10 @@ class RoundTrip:
 
     delay_samples: int
     """Far to near, at 16 kHz, of the strongest arrival."""
+    onset_samples: int
+    """Where the echo begins, at most 10 ms early; at or before `delay_samples`."""
     confidence: float
-    """Height of the correlation's peak over its RMS; `RoundTripEstimator` accepts 12 and more."""
+    """Energy of the strongest 10 ms of correlation over the median 10 ms; 10 and more are accepted."""
 
     @property
     def delay_ms(self) -> float:
@@ -94,15 +99,19 @@ class RoundTripEstimator:
         cross = np.fft.rfft(self._near) * np.conj(np.fft.rfft(older_far))
         self._cross += self._band * cross / (np.abs(cross) + _TINY)
         correlation = np.fft.irfft(self._cross, _BLOCK)[:MAX_DELAY_SAMPLES]
-        pick = int(np.argmax(np.abs(correlation)))
-        rms = float(np.sqrt(np.mean(correlation**2)))
-        confidence = float(abs(correlation[pick])) / max(rms, _TINY)
-        previous, self._last_pick = self._last_pick, pick
-        agrees = previous is not None and abs(pick - previous) <= _AGREE_SAMPLES
-        if confidence < _PEAK_TO_RMS or not agrees:
+        energy = np.convolve(correlation**2, np.ones(_WINDOW_SAMPLES))[:MAX_DELAY_SAMPLES]
+        # energy[n] is that of the 10 ms up to lag n
+        strongest = int(np.argmax(energy))
+        confidence = float(energy[strongest]) / max(float(np.median(energy)), _TINY)
+        first = max(0, strongest - _WINDOW_SAMPLES + 1)
+        pick = first + int(np.argmax(np.abs(correlation[first : strongest + 1])))
+        previous, self._last_pick = self._last_pick, strongest
+        agrees = previous is not None and abs(strongest - previous) <= _AGREE_SAMPLES
+        if confidence < _MIN_CONFIDENCE or not agrees:
             return None
         self._answered = True
-        return RoundTrip(pick, confidence)
+        onset = int(np.argmax(energy > _ONSET_SHARE * energy[strongest]))
+        return RoundTrip(pick, max(0, min(pick, onset - _WINDOW_SAMPLES // 4)), confidence)
 
 
 def _shifted(history: Float32Array, hop: Float32Array) -> Float32Array:

@@ -16,8 +16,8 @@ from audio.block import HOP_SAMPLES, Float32Array
 from audio.echo.delay import RoundTrip
 from audio.echo.kalman import KalmanEchoFilter
 
-_HEAD_ROOM_SAMPLES = 240
-"""The filter starts so long before the strongest arrival: 15 ms."""
+_HEAD_ROOM_SAMPLES = 80
+"""The filter starts so long before the first arrival: 5 ms."""
 _FAR_HISTORY = 8000 + HOP_SAMPLES
 _PROOF_HOPS = 100
 _AUDIBLE_POWER = 160 * 10**-4.5
@@ -27,6 +27,10 @@ _LOST_RATIO = 1.0
 _SHARE_HOPS = 15
 _SHARE_RATIO = 10**-0.9
 """The user's share of the microphone below which everything in it is echo: -9 dB."""
+_INAUDIBLE = HOP_SAMPLES * 10**-6.2
+"""A residual below -62 dBFS is the room's late tail, which the filter is too short for: no voice is so faint."""
+_EARLY_SHARE_RATIO = 10**-0.5
+"""The same while the filter still learns: -5 dB, and a user as loud as the echo has -3."""
 
 
 class EchoListener:
@@ -47,12 +51,11 @@ class EchoListener:
 
     @property
     def is_echo(self) -> bool:
-        """The last 150 ms of microphone are echo, all but a share of -9 dB."""
-        if not self._proved:
-            return False
+        """The last 150 ms of microphone are echo, all but a small share or a faint tail."""
         recent = list(self._energies)[-_SHARE_HOPS:]
         near, residual = (sum(entry[k] for entry in recent) for k in (1, 2))
-        return residual < _SHARE_RATIO * near
+        is_explained = residual < (_SHARE_RATIO if self._proved else _EARLY_SHARE_RATIO) * near
+        return is_explained or max((entry[2] for entry in recent), default=_INAUDIBLE) < _INAUDIBLE
 
     def reset(self) -> None:
         """Forget the room and the stream."""
@@ -65,7 +68,7 @@ class EchoListener:
 
     def align(self, trip: RoundTrip) -> None:
         """The round trip is known: start to learn the room."""
-        self._delay = max(0, trip.delay_samples - _HEAD_ROOM_SAMPLES)
+        self._delay = max(0, trip.onset_samples - _HEAD_ROOM_SAMPLES)
 
     def push(self, near: Float32Array, far: Float32Array, cancelled: Float32Array) -> Float32Array:
         """(HOP_SAMPLES,) microphone, loudspeaker and AEC3's output to the (HOP_SAMPLES,) to judge."""

@@ -67,6 +67,13 @@ class SileroVad:
         self._probability = 0.0
         self.frame_end_samples = 0
 
+    def forget(self) -> None:
+        """Forget how loud speech was, keep the place in the stream.
+
+        The net takes a voice 30 dB below the last one for background for seconds.
+        """
+        self._state = np.zeros(_STATE_SHAPE, np.float32)
+
     def memory_bytes(self) -> int:
         """Bytes of weights (as on disk), state and frame."""
         return self._weights_bytes + int(self._state.nbytes) + int(self._frame.nbytes)

@@ -37,6 +37,7 @@ TURN = TurnSettings(
     max_silence_ms=900,
     complete_threshold=0.5,
     barge_in_ms=200,
+    cold_barge_in_ms=320,
     barge_in_threshold=0.5,
     resume_ms=120,
     echo_tail_ms=300,
@@ -95,6 +96,7 @@ class Talk:
         for name in ("generation", "reply_frames", "flags"):
             hop[name] = record[name]
         hop["voiced"] = voiced
+        hop["room_known"] = True
         hop["speech_probability"] = 0.9 if voiced else 0.05
         hop["clean"] = near
         self.block += 1

@@ -14,6 +14,7 @@ SETTINGS = t.TurnSettings(
     max_silence_ms=900,
     complete_threshold=0.5,
     barge_in_ms=200,
+    cold_barge_in_ms=320,
     barge_in_threshold=0.5,
     resume_ms=120,
     echo_tail_ms=300,
@@ -127,6 +128,37 @@ def test_barge_in_after_enough_evidence_opens_the_next_turn_at_its_onset() -> No
     onset = bench.hop * HOP_SAMPLES
     assert bench.hops(190, voiced=True, playing=True) == []
     assert bench.hops(10, voiced=True, playing=True) == [t.InterruptReply(onset), t.OpenTurn(2, onset)]
+
+
+def test_the_gate_moves_the_onset_back_to_where_the_sound_began() -> None:
+    machine = t.TurnMachine(SETTINGS)
+    for hop in range(1, 40):
+        heard = t.HopHeard(
+            hop * HOP_SAMPLES, hop > 30, 30 * HOP_SAMPLES, 0.9 if hop > 30 else 0.1, False, True, hop > 22
+        )
+        for decision in machine.step(heard):
+            assert decision == t.OpenTurn(1, 22 * HOP_SAMPLES)
+    assert machine.turn == 1
+
+
+def test_a_noise_that_was_there_long_before_is_not_the_onset() -> None:
+    machine = t.TurnMachine(SETTINGS)
+    for hop in range(1, 80):
+        heard = t.HopHeard(hop * HOP_SAMPLES, hop > 60, 60 * HOP_SAMPLES, 0.9 if hop > 60 else 0.1, False, True, True)
+        for decision in machine.step(heard):
+            assert decision == t.OpenTurn(1, 60 * HOP_SAMPLES)
+    assert machine.turn == 1
+
+
+def test_before_the_room_is_known_an_interruption_takes_more_evidence() -> None:
+    bench = Bench()
+    answered(bench)
+    bench.hops(500, voiced=False, playing=True)
+    out = []
+    for _ in range(32):
+        bench.hop += 1
+        out.append(bench.machine.step(t.HopHeard(bench.hop * HOP_SAMPLES, True, 0, 0.9, True, False)))
+    assert [bool(decisions) for decisions in out] == [False] * 31 + [True]
 
 
 def test_short_bursts_of_residual_echo_never_interrupt() -> None:

@@ -142,14 +142,10 @@ def test_scripted_conversation_is_answered_recorded_and_resumed(
     assert "you: What is the capital of France?" in out
     assert "agent: " in out
     assert (tmp_path / "rec" / "microphone.wav").stat().st_size > 100_000
-    replay = subprocess.run(
-        [sys.executable, "-m", "app.cli.main", "replay", "--events", str(tmp_path / "rec" / "events.jsonl")]
-        + ["--input", str(tmp_path / "rec" / "microphone.wav")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    recorded = tmp_path / "rec"
+    command = [sys.executable, "-m", "app.cli.main", "replay", "--events", str(recorded / "events.jsonl")]
+    command += ["--input", str(recorded / "microphone.wav")]
+    replay = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert replay.returncode == 0, replay.stdout + replay.stderr
     assert "same decisions" in replay.stdout
     journal = (tmp_path / "journal.jsonl").read_text()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile as sf
+from rig import PulseRig
 
 from app.bench.listening import transcribe_recording
 from app.models.store import Store
@@ -22,7 +23,6 @@ from audio.asr.registry import create
 from audio.block import Float32Array
 from audio.protocols import Asr
 from audio.wer import word_errors
-from rig import PulseRig
 
 pytestmark = [pytest.mark.audio_device, pytest.mark.slow, pytest.mark.timeout(400)]
 ROOT = Path(__file__).resolve().parents[3]

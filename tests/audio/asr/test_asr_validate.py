@@ -14,7 +14,7 @@ from audio.errors import AudioFileError, ModelFileError
 
 @pytest.fixture
 def clip(samples_dir: Path) -> KnownClip:
-    return KnownClip(samples_dir / "known_clip.wav", (samples_dir / "known_clip.txt").read_text(encoding="utf-8"))
+    return KnownClip(samples_dir / "question_capital.wav", "What is the capital of France?")
 
 
 def _with(files: dict[str, Path], role: str, path: Path) -> dict[str, Path]:
@@ -40,7 +40,7 @@ def test_garbage_tokens(moonshine_files: dict[str, Path], clip: KnownClip, tmp_p
     broken = tmp_path / "tokenizer.bin"
     words = tokens[:3] + tokens[:2:-1]
     broken.write_bytes(b"".join(bytes([len(w)]) + w if len(w) < 128 else b"\x01?" for w in words))
-    with pytest.raises(ModelFileError, match=r"hears .* for 'What color.*vivavoce models fetch"):
+    with pytest.raises(ModelFileError, match=r"hears .* for 'What is.*vivavoce models fetch"):
         validate("moonshine", _with(moonshine_files, "tokenizer", broken), clip, cache_dir=tmp_path / "cache")
 
 

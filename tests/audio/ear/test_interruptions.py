@@ -65,11 +65,3 @@ def test_a_user_as_loud_as_the_echo_stops_the_second_reply(spec: EarSpec, scenes
     hop = _interrupts(_listen(Ear(spec), near, far))
     assert hop is not None
     assert 0 <= hop * 160 - begin <= 8000  # half a second
-
-
-def test_the_residual_can_be_turned_off(spec: EarSpec, scenes) -> None:
-    far = _agent(scenes)
-    plain = Ear(EarSpec(spec.silero_path, ("echo",), vad_residual=False))
-    hops = _listen(plain, scenes.room_echo(far, "rir4", 12), far)
-    assert not hops["room_known"].any()
-    assert "echo residual" not in [stage for stage, _, _ in plain.backends()]

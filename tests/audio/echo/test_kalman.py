@@ -76,7 +76,7 @@ def test_the_listener_proves_a_room_loses_a_changed_one_and_learns_it_again(spee
     changed = np.roll(_ROOM, 300) * -2
     near = np.concatenate([_echo(far)[: 12 * 16000], _echo(far, changed)[12 * 16000 :]])
     listener = EchoListener(128)
-    listener.align(RoundTrip(0, 20.0))
+    listener.align(RoundTrip(0, 0, 20.0))
     proved = np.array([entry[0] for entry in _listen(listener, near, far)])
     assert proved[800:1200].all()
     assert not proved[1200:1400].all()
@@ -98,7 +98,7 @@ def test_the_residual_is_as_late_as_the_canceller_and_echo_is_told_from_a_user(s
     near = _echo(far)
     near[11 * 16000 :] += speech("jfk/jfk")[8000:24000]
     listener = EchoListener(128)
-    listener.align(RoundTrip(0, 20.0))
+    listener.align(RoundTrip(0, 0, 20.0))
     echo, outputs = [], []
     for near_hop, far_hop in zip(near.reshape(-1, 160), far.reshape(-1, 160), strict=True):
         outputs.append(listener.push(near_hop, far_hop, np.zeros(160, np.float32)))
