@@ -72,6 +72,8 @@ class SessionStarted(Event):
     output_latency_ms: float
     persona: str
     config_sha256: str
+    resumed: list[list[str]]
+    """(user, heard) of the exchanges that a resumed conversation began with."""
 
 
 @_event("session.ended")
@@ -224,11 +226,12 @@ class TurnDropped(Event):
 @_event("agent.text")
 @dataclass(frozen=True, slots=True)
 class AgentText(Event):
-    """A clause of the reply, as it is sent to the voice."""
+    """A clause of the reply, as it is sent to the voice; it begins at `start_chars` of the reply's text."""
 
     turn: int
     clause: int
     text: str
+    start_chars: int
 
 
 @_event("agent.word", logged=False)

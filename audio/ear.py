@@ -22,6 +22,7 @@ from audio.echo.bypass import EchoBypass
 from audio.echo.delay import RoundTrip, RoundTripEstimator
 from audio.echo.listener import EchoListener
 from audio.echo.webrtc_aec3 import WebRtcAec3
+from audio.io.records import FLAG_REPLY
 from audio.meters.level import level_db
 from audio.protocols import Stage
 from audio.resample import HopResampler
@@ -203,9 +204,10 @@ class Ear:
 
     def _listen(self, record: HopRecord, heard: Float32Array, start_samples: int) -> None:
         """Gate, judge and runs; run positions are counted in the detectors' stream and shown in the microphone's."""
-        if record["flags"] & 1 and not self._was_playing:
+        is_playing = bool(record["flags"] & FLAG_REPLY)
+        if is_playing and not self._was_playing:
             self._judge.forget()
-        self._was_playing = bool(record["flags"] & 1)
+        self._was_playing = is_playing
         record["gate"] = self._gate.process(heard)
         probability = self._judge.process(heard)
         if self._listener is not None and self._listener.is_echo:

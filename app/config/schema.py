@@ -44,7 +44,9 @@ class EarSection(Section):
     vad_model: str = Field(description="Model of role vad; see: vivavoce models list")
     gate_mode: int = Field(ge=0, le=3, description="Aggressiveness of the fast voice gate; 3 passes least")
     speech_on: Probability = Field(description="Speech probability from which the judge hears speech")
-    speech_off: Probability = Field(description="Speech probability below which it hears silence; under speech_on")
+    speech_off: float = Field(
+        gt=0.0, le=1.0, description="Speech probability below which it hears silence; under speech_on"
+    )
 
 
 class TurnSection(Section):

@@ -21,14 +21,14 @@ from app.conversation.history import History
 from app.conversation.output import ReplyOutput
 from app.conversation.reply import Marks
 from app.conversation.speaker import Speaker, SpeakerSettings
+from audio.asr.filter import spoken_text
 from audio.asr.growing import DecodeRequest, GrowingConfig, GrowingTranscript
 from audio.block import HOP_MS, HOP_SAMPLES, SAMPLE_RATE_HZ, Float32Array, ms_to_samples
+from audio.io.records import FLAG_FADED, FLAG_REPLY
 from audio.protocols import Asr, Tts, TurnModel
 from gpu.llm.protocol import LanguageModel
 
 Emit = Callable[[events.Event], None]
-HOP_PLAYING = 1
-HOP_FADED = 2
 _METER_HOPS = 10
 _TURN_MODEL_HOPS = 8 * 1000 // HOP_MS
 
@@ -100,7 +100,7 @@ class Conversation:
         """One hop of the ear (`audio.ear.HOP_DTYPE`)."""
         start = int(hop["block"]) * HOP_SAMPLES
         self._now = start + HOP_SAMPLES
-        is_playing = bool(hop["flags"] & HOP_PLAYING)
+        is_playing = bool(hop["flags"] & FLAG_REPLY)
         is_voiced = bool(hop["voiced"])
         self._note_playback(hop, start)
         if self._speaker.played(int(hop["generation"]), int(hop["reply_frames"]), is_playing, self._now):
@@ -127,6 +127,7 @@ class Conversation:
         match command:
             case SayText(text):
                 self._emit(events.CommandTaken(self._now, "say", text))
+                self._growing = None  # typed words are a turn of their own, whatever was being said
                 self._observe(turns.TextTyped(text))
             case StopSpeaking():
                 self._emit(events.CommandTaken(self._now, "stop", ""))
@@ -149,6 +150,10 @@ class Conversation:
             else:
                 self._deliver(delivery)
         self._speaker.pump()
+
+    def close(self) -> None:
+        """The session ends now: what was heard of a reply is kept."""
+        self._speaker.close(self._now)
 
     # -- the turn machine -------------------------------------------------------------------------------
 
@@ -205,7 +210,7 @@ class Conversation:
         asr = self._engines.asr
 
         def work(cancelled: Cancelled) -> Iterable[object]:
-            yield asr.transcribe(request.samples)
+            yield spoken_text(asr.transcribe(request.samples), request.voiced_ms)
 
         seconds = len(request.samples) / SAMPLE_RATE_HZ
         job = self._desk.submit("asr", work, size=seconds, now_samples=self._now)
@@ -266,7 +271,7 @@ class Conversation:
 
     def _note_playback(self, hop: np.void, start: int) -> None:
         """Log when the loudspeaker starts, stops or fades, for replays."""
-        flags = int(hop["flags"]) & (HOP_PLAYING | HOP_FADED)
+        flags = int(hop["flags"]) & (FLAG_REPLY | FLAG_FADED)
         state = (flags, int(hop["generation"]) if flags else 0)
         if state != self._playback:
             self._playback = state
@@ -275,8 +280,8 @@ class Conversation:
                     start,
                     int(hop["generation"]),
                     int(hop["reply_frames"]),
-                    bool(flags & HOP_PLAYING),
-                    bool(flags & HOP_FADED),
+                    bool(flags & FLAG_REPLY),
+                    bool(flags & FLAG_FADED),
                 )
             )
 

@@ -99,6 +99,7 @@ class Desk:
         self._next_id = 1
         self.changed = threading.Condition()
         self._completed: deque[_Job] = deque()
+        self._has_news = False
         self._queues: dict[str, queue.SimpleQueue[_Job | None]] = {kind: queue.SimpleQueue() for kind in KINDS}
         self._threads = [
             threading.Thread(target=self._serve, args=(kind,), name=f"worker-{kind}", daemon=True) for kind in KINDS
@@ -153,8 +154,9 @@ class Desk:
     def wait(self, timeout_s: float) -> None:
         """Sleep until some worker has a result, or the time is over."""
         with self.changed:
-            if not self._completed:
+            if not self._has_news:
                 self.changed.wait(timeout_s)
+            self._has_news = False
 
     def close(self, timeout_s: float = 2.0) -> bool:
         """Cancel everything and join the workers. Returns whether all of them ended in time."""
@@ -216,7 +218,9 @@ class Desk:
         now = time.perf_counter()
         with self.changed:
             job.results.append((value, (now - begun) * 1000))
-            self._completed.append(job)
+            if self.is_live:
+                self._completed.append(job)
+            self._has_news = True
             self.changed.notify_all()
         return now
 

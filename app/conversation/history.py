@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from gpu.llm.protocol import LanguageModel, Message
 
+_CUT_EXCHANGES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -29,22 +31,34 @@ class History:
         self.exchanges.append(Exchange(user, heard))
 
     def messages(self, user: str) -> list[Message]:
-        """The prompt for answering `user`. An empty system prompt leaves the model's own in place."""
+        """The whole prompt for answering `user`. An empty system prompt leaves the model's own in place."""
         return self._render(self.exchanges, user)
 
     def fit(self, user: str, model: LanguageModel, *, reserve_tokens: int, limit_tokens: int) -> list[Message]:
-        """The prompt for answering `user` with the oldest exchanges left out until it fits.
+        """The prompt for answering `user`, without the oldest exchanges where it would be too long.
 
-        `reserve_tokens` stay free for the reply; `limit_tokens` is the persona's quota for the prompt.
+        `reserve_tokens` stay free for the reply; `limit_tokens` is the persona's quota for the prompt. The cut
+        falls on every `_CUT_EXCHANGES`th exchange only: what lies behind it is computed again when it moves.
         """
         limit = min(limit_tokens, model.context_tokens - reserve_tokens)
-        kept = list(self.exchanges)
-        messages = self._render(kept, user)
-        while kept and model.count_tokens(messages) > limit:
-            # A quarter at a time: the model computes everything behind the cut again, so cut rarely.
-            del kept[: max(1, len(kept) // 4)]
-            messages = self._render(kept, user)
+        first = self._first_that_may_fit(model, limit)
+        messages = self._render(self.exchanges[first:], user)
+        while first < len(self.exchanges) and model.count_tokens(messages) > limit:
+            first = min(first + 1, len(self.exchanges))
+            if len(self.exchanges) - first > _CUT_EXCHANGES:
+                first = -(-first // _CUT_EXCHANGES) * _CUT_EXCHANGES
+            messages = self._render(self.exchanges[first:], user)
         return messages
+
+    def _first_that_may_fit(self, model: LanguageModel, limit: int) -> int:
+        """Count backwards until it is too much, so that a long history costs no more than a short one."""
+        total, first = 0, len(self.exchanges)
+        while first and total <= limit:
+            first -= 1
+            total += model.count_tokens([Message("user", self.exchanges[first].user)])
+            total += model.count_tokens([Message("user", self.exchanges[first].heard)])
+            total -= 2 * model.count_tokens([Message("user", "")])
+        return first // _CUT_EXCHANGES * _CUT_EXCHANGES
 
     def _render(self, exchanges: Sequence[Exchange], user: str) -> list[Message]:
         messages = [Message("system", self.system_prompt)] if self.system_prompt else []

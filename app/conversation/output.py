@@ -64,10 +64,10 @@ class _Cutter:
         return self._is_ended and self._pending_frames == 0
 
     def add(self, samples: Float32Array) -> None:
-        self._append(self._resampler.process(samples))
+        """A whole clause: nothing of it is held back, however late the next one is."""
+        self._append(self._resampler.finish(samples))
 
     def end(self) -> None:
-        self._append(self._resampler.flush())
         self._is_ended = True
 
     def take(self, out: Float32Array) -> None:

@@ -54,6 +54,8 @@ class Reply:
     jobs: set[int] = field(default_factory=set)
     is_text_complete: bool = False
     is_audio_complete: bool = False
+    has_gaps: bool = False
+    """A clause could not be voiced, so the text is not what was heard."""
     words: list[WordMark] = field(default_factory=list)
     voiced_samples: int = 0
     """Samples of the voice so far, at its own rate."""

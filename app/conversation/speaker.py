@@ -153,6 +153,17 @@ class Speaker:
         self._reply = None
         return True
 
+    def close(self, now: int) -> None:
+        """Settle a reply that is being heard or stopped; one that nobody has heard leaves its question."""
+        reply = self._stopping.reply if self._stopping is not None else self._reply
+        if reply is None:
+            return
+        self._cancel_jobs(reply, now)
+        self._stopping = self._reply = None
+        heard = reply.heard_text()
+        self._history.add(reply.user_text, heard)
+        self._emit(events.AgentSaid(now, reply.turn, reply.raw.strip(), heard, True))
+
     def pump(self) -> None:
         """Hand audio on."""
         self._output.pump()
@@ -179,7 +190,8 @@ class Speaker:
             self.answer(turn, text, marks, now)
 
     def _finish(self, reply: Reply, now: int, *, interrupted: bool) -> None:
-        heard = reply.heard_text() if interrupted else reply.raw.strip()
+        is_whole = not interrupted and not reply.has_gaps and reply.total_frames > 0
+        heard = reply.raw.strip() if is_whole else reply.heard_text()
         self._history.add(reply.user_text, heard)
         self._emit(events.AgentSaid(now, reply.turn, reply.raw.strip(), heard, interrupted))
         self._warm(heard, now)
@@ -245,7 +257,7 @@ class Speaker:
             return
         reply.clause_count += 1
         reply.marks.first_clause = reply.marks.first_clause or now
-        self._emit(events.AgentText(now, reply.turn, reply.clause_count, clause.text))
+        self._emit(events.AgentText(now, reply.turn, reply.clause_count, clause.text, clause.start_chars))
         tts, spoken = self._tts, clean.text
 
         def work(cancelled: Cancelled) -> Iterable[object]:
@@ -257,6 +269,7 @@ class Speaker:
 
     def _take_speech(self, reply: Reply, delivery: Delivery, now: int) -> None:
         if not isinstance(delivery.value, Speech):
+            reply.has_gaps = reply.has_gaps or isinstance(delivery.value, Failure)
             return
         speech = delivery.value
         clause = reply.clauses.pop(delivery.job)

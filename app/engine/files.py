@@ -118,7 +118,9 @@ def read_log(lines: Iterable[str]) -> Log:
             event = events.from_json(line)
         except ValueError as error:
             raise AgentError(f"line {number} of the log: {error}", fix="Name a file that --events wrote") from None
-        ended = max(ended, event.at_samples)
+        if not isinstance(event, events.SessionEnded | events.DeviceLost | events.DeviceBack):
+            # Playback is logged at the first sample of its hop, everything else behind the last.
+            ended = max(ended, event.at_samples + HOP_SAMPLES * isinstance(event, events.Playback))
         match event:
             case events.SessionStarted():
                 started = event
@@ -129,7 +131,7 @@ def read_log(lines: Iterable[str]) -> Log:
             case events.CommandTaken(at_samples=at, name=name, argument=argument):
                 commands.append((at, _command(name, argument)))
     if started is None:
-        raise AgentError("the log does not begin with session.started", fix="Name a file that --events wrote")
+        raise AgentError("the log has no session.started", fix="Name a file that --events wrote")
     return Log(started, arrivals, played, commands, ended)
 
 

@@ -12,15 +12,15 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
 from app import events
-from app.commands import Command
+from app.commands import Command, Quit
 from app.config.schema import Config
 from app.conversation.history import Exchange
 from app.engine.builder import check_models, ear_spec, model_files, places
@@ -45,6 +45,8 @@ from audio.ring import RecordRing
 
 _LOAD_LIMIT_S = 120.0
 _STOP_LIMIT_S = 1.0
+_DRAIN_LIMIT_S = 0.6
+_ENGINE_GONE = "the engine process ended by itself"
 
 
 class EngineError(AgentError):
@@ -56,7 +58,9 @@ class SessionOver:
     """Why a session ended, and what a scripted user said in it."""
 
     reason: str
-    spoken: tuple[SpokenUtterance, ...]
+    spoken: tuple[SpokenUtterance, ...] = ()
+    is_error: bool = False
+    """It did not end because somebody wanted it to."""
 
 
 class LiveSession:
@@ -88,6 +92,9 @@ class LiveSession:
         self._connection: Connection[Any, Any] | None = None
         self._ear: EarProcess | None = None
         self._is_attached = False
+        self._rate_hz = 0
+        self._reported_frames = 0
+        self._has_quit = False
 
     def start(self) -> StreamFormat:
         """Load, open the device, begin.
@@ -106,6 +113,7 @@ class LiveSession:
         self._ear.wait_ready()
         with _no_interrupt():
             stream = self._audio.start()
+        self._rate_hz = stream.rate_hz
         refs = self._audio.refs
         hops = self._ear.attach(refs, stream, RecordRing.nbytes(HOP_DTYPE, HOP_CAPACITY))
         self.hop_ring = RecordRing(HOP_DTYPE, HOP_CAPACITY, attach(hops))
@@ -128,11 +136,8 @@ class LiveSession:
 
     def send(self, command: Command) -> None:
         """Pass a user's command to the engine."""
+        self._has_quit = self._has_quit or isinstance(command, Quit)
         self._send(command)
-
-    def silence(self, muted: bool) -> None:
-        """The stop word that works while the engine hangs: nothing plays while it is set."""
-        self._audio.control.muted = int(muted)
 
     def poll(self, timeout_s: float) -> SessionOver | None:
         """Relay what has come; wait up to `timeout_s` for something to come."""
@@ -143,10 +148,9 @@ class LiveSession:
                 message = self._connection.recv()
                 if isinstance(message, EngineFailed):
                     raise EngineError(message.message)
-                for event in message:
-                    self._emit(event)
+                self._relay(message)
         except (EOFError, OSError):
-            return SessionOver("the engine ended", ())
+            return SessionOver("quit") if self._has_quit else SessionOver(_ENGINE_GONE, is_error=True)
         for happened in self._ear.poll_events():
             if isinstance(happened, EarStopped):
                 raise EngineError(f"the ear stopped: {happened.reason}", fix="Start again")
@@ -155,7 +159,8 @@ class LiveSession:
         for stopped in self._audio.poll_events():
             if stopped.is_lost:
                 self._emit(events.DeviceLost(self.now_samples, self._device_name(), stopped.reason))
-            return SessionOver(stopped.reason, stopped.spoken)
+            return SessionOver(stopped.reason, stopped.spoken, stopped.is_lost)
+        self._report_losses()
         return None
 
     @property
@@ -169,18 +174,50 @@ class LiveSession:
         return int(self._audio.control.blocks) * HOP_SAMPLES if self._is_attached else 0
 
     def stop(self) -> None:
-        """End everything within two seconds; no process, thread or segment is left."""
-        self._audio.stop()
-        for recorder in self._recorders:
-            recorder.close()
-        self._recorders.clear()
-        if self._connection is not None:
-            self._connection.close()
+        """End everything; no process, thread or segment is left, whatever fails on the way."""
+        with ExitStack() as steps:
+            steps.callback(self._end_engine)
+            if self._ear is not None:
+                steps.callback(self._ear.stop)
+                self._ear = None
+            if self._connection is not None:
+                steps.callback(self._connection.close)
+            for recorder in self._recorders:
+                steps.callback(recorder.close)
+            self._recorders = []
+            steps.callback(self._audio.stop)
+            if self._is_attached and self._connection is not None:
+                self._audio.control.shutdown = 1
+                self._drain(self._connection)
             self._connection = None
-        if self._ear is not None:
-            self._ear.stop()
-            self._ear = None
-        self._end_engine()
+
+    def _drain(self, connection: Connection[Any, Any]) -> None:
+        """The engine settles the reply that is being heard, and closes; its last events are kept."""
+        deadline = time.monotonic() + _DRAIN_LIMIT_S
+        try:
+            while connection.poll(max(0.0, deadline - time.monotonic())):
+                message = connection.recv()
+                if isinstance(message, list):
+                    self._relay(message)
+        except (EOFError, OSError):
+            return
+
+    def _relay(self, batch: Sequence[events.Event]) -> None:
+        lost_frames = int(self._audio.control.lost_frames)
+        for event in batch:
+            self._emit(replace(event, lost_frames=lost_frames) if isinstance(event, events.Meters) else event)
+
+    def _report_losses(self) -> None:
+        """What the device or the disk lost since the last look."""
+        lost_frames = int(self._audio.control.lost_frames)
+        if lost_frames > self._reported_frames:
+            lost_ms = (lost_frames - self._reported_frames) * 1000 / self._rate_hz
+            self._reported_frames = lost_frames
+            self._emit(events.Notice(self.now_samples, "warning", f"the sound device lost {lost_ms:.0f} ms of audio"))
+        for recorder in self._recorders:
+            if recorder.failure:
+                self._emit(events.Notice(self.now_samples, "error", f"the recording stopped: {recorder.failure}"))
+                recorder.failure = ""
 
     def _record(self, rate_hz: int) -> None:
         if self._record_dir is not None:

@@ -102,7 +102,8 @@ class LocalSession:
         return True
 
     def close(self) -> None:
-        """Stop device and workers."""
+        """Settle what was heard; stop device and workers."""
+        self.conversation.close()
         self.device.stop()
         self.desk.close()
 

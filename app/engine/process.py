@@ -21,8 +21,10 @@ from app.conversation.agent import Conversation, Engines
 from app.conversation.desk import Desk
 from app.conversation.history import Exchange
 from app.conversation.output import RingOutput
+from app.crash import describe_crash
 from app.engine.builder import open_conversation, open_desk, open_engines, places
 from app.errors import AgentError
+from audio.block import HOP_MS, HOP_SAMPLES
 from audio.control import ControlWords
 from audio.ear import HOP_DTYPE
 from audio.errors import AudioError
@@ -92,6 +94,8 @@ def engine_process_main(connection: Connection[Any, Any], spec: EngineSpec, pare
         _tell(connection, EngineFailed(str(error)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent is gone, and with it everybody who could be told
+    except Exception as error:
+        _tell(connection, EngineFailed(describe_crash(error)))
     # Workers may sit in a native call that nothing can interrupt; they hold no file and no segment.
     sys.stdout.flush()
     os._exit(0)
@@ -127,6 +131,7 @@ class _Loop:
         self._desk: Desk = open_desk(None, is_paced=True)
         output = RingOutput(playback, self._control, link.stream.rate_hz)
         self._outbox: list[events.Event] = []
+        self._next_block = 0
         self._conversation: Conversation = open_conversation(
             spec.config,
             engines,
@@ -146,13 +151,15 @@ class _Loop:
                     break
                 self._flush()
         finally:
-            self._desk.close(_CLOSE_LIMIT_S)
+            self._conversation.close()
             self._flush()
+            self._desk.close(_CLOSE_LIMIT_S)
 
     def _turn(self) -> bool:
         """Everything that is there now; else wait a little. False when the user quit."""
         hops = self._hops.read()
         for hop in hops:
+            self._note_gap(int(hop["block"]))
             self._conversation.hear(hop)
             if not self._take_commands():
                 return False
@@ -161,6 +168,13 @@ class _Loop:
             self._desk.wait(_IDLE_WAIT_S)
             self._conversation.poll()
         return True
+
+    def _note_gap(self, block: int) -> None:
+        """Sound that came to nobody, because the ear or we were seconds behind, is said."""
+        missing, self._next_block = block - self._next_block, block + 1
+        if missing:
+            message = f"{missing * HOP_MS} ms of sound were lost: this machine was too busy"
+            self._outbox.append(events.Notice(block * HOP_SAMPLES, "warning", message))
 
     def _take_commands(self) -> bool:
         while self._connection.poll():

@@ -17,6 +17,8 @@ from audio.ring import RecordRing
 MICROPHONE = "microphone.wav"
 LOUDSPEAKER = "loudspeaker.wav"
 _POLL_S = 0.2
+_JOIN_LIMIT_S = 0.5
+"""A disk that hangs must not keep the session from ending."""
 
 
 class Recorder:
@@ -28,6 +30,8 @@ class Recorder:
         self._reader = mic_ring.reader(from_start=True)
         self._next_block = 0
         self.lost_blocks = 0
+        self.failure = ""
+        """Why the recording has ended early; "" while it has not."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
@@ -35,14 +39,17 @@ class Recorder:
     def close(self) -> None:
         """Write what has come and complete the files."""
         self._stopping.set()
-        self._thread.join()
-        for track in self._tracks.values():
-            track.close()
+        self._thread.join(_JOIN_LIMIT_S)
 
     def _run(self) -> None:
-        while not self._stopping.wait(_POLL_S):
+        try:
+            while not self._stopping.wait(_POLL_S):
+                self._drain()
             self._drain()
-        self._drain()
+            for track in self._tracks.values():
+                track.close()
+        except OSError as error:
+            self.failure = error.strerror or str(error)
 
     def _drain(self) -> None:
         for record in self._reader.read():

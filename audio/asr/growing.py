@@ -197,6 +197,8 @@ class GrowingTranscript:
         segment = self._segments[entry[0]]
         segment.previous_text, segment.text = segment.text, text.strip()
         segment.decoded_hops = entry[1]
+        if segment.is_closed:
+            segment.hops = []  # an open microphone may keep one turn going for hours
         return True
 
     def final_requests(self, now_samples: int) -> tuple[DecodeRequest, ...]:

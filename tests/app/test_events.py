@@ -9,7 +9,7 @@ import pytest
 
 from app import events
 
-_SAMPLE = {"int": 3, "float": 1.5, "str": "wörter", "bool": True}
+_SAMPLE = {"int": 3, "float": 1.5, "str": "wörter", "bool": True, "list[list[str]]": [["a", "b"]]}
 ALL = sorted(events._REGISTRY.values(), key=lambda cls: cls.type)
 
 

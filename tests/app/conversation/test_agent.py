@@ -174,6 +174,40 @@ def test_noise_without_words_makes_no_turn(talk: Callable[..., Talk]) -> None:
     assert one.conversation.is_idle
 
 
+def test_what_the_recogniser_invents_from_noise_is_no_turn(talk: Callable[..., Talk]) -> None:
+    """ "You" and "Thank you for watching" are what noise decodes to."""
+    for invention in ("You", "Thank you for watching."):
+        one = talk(replace(ENGINES, asr=StubAsr(text=invention)))
+        one.say(700)
+        one.silence(2000)
+        assert not one.of(events.TurnEnded)
+        assert not one.sound().any()
+
+
+def test_closing_keeps_what_was_heard(talk: Callable[..., Talk]) -> None:
+    one = talk()
+    one.say(800)
+    one.until(events.TurnLatency)
+    one.silence(450)
+    one.conversation.close()
+    (said,) = one.of(events.AgentSaid)
+    assert said.heard == "One two"  # type: ignore[attr-defined]
+    assert one.history.exchanges == [Exchange("What time is it?", "One two")]
+
+
+def test_a_clause_without_voice_is_not_counted_as_heard(talk: Callable[..., Talk]) -> None:
+    class Hoarse(StubTts):
+        def synthesize(self, text: str) -> object:  # type: ignore[override]
+            if text.startswith("Seven"):
+                raise RuntimeError("hoarse")
+            return super().synthesize(text)
+
+    one = talk(replace(ENGINES, tts=Hoarse(delay_ms=0)))
+    one.say(800)
+    said = one.until(events.AgentSaid)
+    assert said.heard == "One two three four five six."  # type: ignore[attr-defined]
+
+
 def test_stop_command_silences_and_typed_text_is_answered(talk: Callable[..., Talk]) -> None:
     model = SpyModel(["One two three four five six.", "Typed answer."])
     one = talk(replace(ENGINES, llm=model))

@@ -146,6 +146,18 @@ def test_paced_run_goes_on_without_a_late_result_and_says_how_late(opened: list[
     assert (delivery.value, delivery.late_ms) == ("late", 100.0)
 
 
+def test_waiting_waits_although_results_lie_there_for_later(opened: list[Desk]) -> None:
+    desk = make(opened, ChargedRelease(TABLE, is_paced=True))
+    desk.submit("asr", values("x"), size=1, now_samples=0)
+    deadline = time.monotonic() + 5
+    while desk.find(1) is not None and not desk.has_result(desk.find(1)):  # type: ignore[arg-type]
+        assert time.monotonic() < deadline
+    desk.wait(0.0)
+    begun = time.monotonic()
+    desk.wait(0.2)
+    assert time.monotonic() - begun > 0.15
+
+
 def test_measured_cost_is_the_work_time(opened: list[Desk]) -> None:
     table = measured_costs()
     desk = make(opened, ChargedRelease(table, is_paced=False), table)

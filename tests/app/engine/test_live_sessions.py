@@ -114,6 +114,9 @@ def test_leaves_within_two_seconds_in_every_state(
     assert segments_of(one.process.pid) == []
     if state:
         assert one.log.read_text().splitlines()[-1].startswith('{"type": "session.ended"')
+    if state == "state speaking":  # what was heard up to now is kept
+        assert "agent.said" in one.types()
+        assert '"heard"' in (one.log.parent / "journal.jsonl").read_text()
 
 
 @pytest.mark.slow
@@ -128,6 +131,21 @@ def test_killed_face_takes_its_processes_with_it_and_the_next_run_sweeps(session
 
     one.process.wait()
     assert len(sweep_stale()) >= 4
+    assert segments_of(one.process.pid) == []
+
+
+@pytest.mark.slow
+def test_dead_engine_is_one_sentence_and_no_success(session: Callable[..., Session]) -> None:
+    one = session()
+    one.until("state hearing")
+    children = one.children()
+    engine = max(children, key=lambda child: child.memory_info().rss)
+    engine.kill()
+    _, errors = one.process.communicate(timeout=10)
+    assert one.process.returncode == 2
+    assert errors.startswith("vivavoce: the session ended by itself")
+    assert len(errors.strip().splitlines()) == 1
+    assert still_alive(children) == []
     assert segments_of(one.process.pid) == []
 
 
