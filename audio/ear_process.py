@@ -31,6 +31,7 @@ from audio.io.segments import Segment, SegmentRef, attach
 from audio.ring import RecordRing, RingReader
 
 _LOAD_LIMIT_S = 60.0
+_ATTACH_LIMIT_S = 5.0
 _STOP_LIMIT_S = 1.0
 _POLL_S = 0.001
 _CHECK_S = 0.1
@@ -68,6 +69,11 @@ class EarStopped:
 class _Ready:
     backends: tuple[tuple[str, str, int], ...]
     priority: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Attached:
+    """The rings are open and watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,7 @@ class EarProcess:
         self.backends, self.priority = message.backends, message.priority
 
     def attach(self, audio: AudioLink, stream: StreamFormat, hop_ring_nbytes: int) -> SegmentRef:
-        """Give the ear its stream; where the hop ring of that size lies, for its readers.
+        """Give the ear its stream; where the hop ring of that size lies, for its readers. It listens on return.
 
         Raises:
             AudioError: no shared memory, or the ear is gone.
@@ -141,8 +147,13 @@ class EarProcess:
         message = _Attach(stream.rate_hz, stream.block_frames, audio.mic, audio.control, self._hops.ref, capacity)
         try:
             self._open_connection().send(message)
-        except OSError:
+            if not self._open_connection().poll(_ATTACH_LIMIT_S):
+                raise AudioError("the ear does not answer", fix="Start again")
+            answer = self._open_connection().recv()
+        except (EOFError, OSError):
             raise AudioError("the ear is gone", fix="Start again") from None
+        if isinstance(answer, _Failed):
+            raise AudioError(answer.message, fix=answer.fix)
         return self._hops.ref
 
     def poll_events(self) -> list[RoundTripMeasured | EarStopped]:
@@ -212,6 +223,7 @@ def ear_process_main(connection: Connection[Any, Any], spec: EarSpec, parent_pid
             RecordRing(HOP_DTYPE, link.hop_capacity, attach(link.hops)),
             ControlWords(attach(link.control)),
         )
+        connection.send(_Attached())
         loop.run(lambda: os.getppid() != parent_pid or connection.poll(), connection.send)
     except AudioError as error:
         with suppress(OSError):  # the parent is gone

@@ -122,8 +122,10 @@ def _left(threads: set[threading.Thread], children: set[psutil.Process], segment
 
 
 def _segments() -> set[str]:
-    """Names of the product's shared-memory segments, ours and others'."""
-    return {path.name for path in _SHARED_MEMORY.glob("vivavoce-*")} if _SHARED_MEMORY.is_dir() else set()
+    """Names of the product's shared-memory segments, but for those of sessions that live beside these tests."""
+    names = {path.name for path in _SHARED_MEMORY.glob("vivavoce-*")} if _SHARED_MEMORY.is_dir() else set()
+    ours = {os.getpid(), *(child.pid for child in _children())}
+    return {name for name in names if (owner := int(name.split("-")[1])) in ours or not psutil.pid_exists(owner)}
 
 
 def _children() -> list[psutil.Process]:

@@ -112,13 +112,8 @@ class LiveSession:
         backends = self._expect_ready()
         self._ear.wait_ready()
         with _no_interrupt():
-            stream = self._audio.start()
+            stream = self._audio.start(before_stream=self._attach)
         self._rate_hz = stream.rate_hz
-        refs = self._audio.refs
-        hops = self._ear.attach(refs, stream, RecordRing.nbytes(HOP_DTYPE, HOP_CAPACITY))
-        self.hop_ring = RecordRing(HOP_DTYPE, HOP_CAPACITY, attach(hops))
-        self._send(Attach(stream, hops, refs.playback, refs.control))
-        self._is_attached = True
         self._record(stream.rate_hz)
         self._emit(
             events.DeviceOpened(
@@ -133,6 +128,15 @@ class LiveSession:
         for stage, backend, held in [*self._ear.backends, *backends]:
             self._emit(events.StageBackend(0, stage, backend, held))
         return stream
+
+    def _attach(self, stream: StreamFormat) -> None:
+        """Ear and engine stand at the rings before the first block comes, or they would begin behind."""
+        assert self._ear is not None
+        refs = self._audio.refs
+        hops = self._ear.attach(refs, stream, RecordRing.nbytes(HOP_DTYPE, HOP_CAPACITY))
+        self.hop_ring = RecordRing(HOP_DTYPE, HOP_CAPACITY, attach(hops))
+        self._send(Attach(stream, hops, refs.playback, refs.control))
+        self._is_attached = True
 
     def send(self, command: Command) -> None:
         """Pass a user's command to the engine."""

@@ -113,8 +113,8 @@ class AudioProcess:
         mic, playback, control = (segment.ref for segment in self._segments)
         return StreamRefs(mic, playback, control)
 
-    def start(self) -> StreamFormat:
-        """Start the process and the stream.
+    def start(self, before_stream: Callable[[StreamFormat], None] | None = None) -> StreamFormat:
+        """Start the process and the stream. `before_stream` runs between: the rings are there, no sound yet.
 
         Raises:
             DeviceError: the device cannot be opened. AudioError: no memory, no process, no answer.
@@ -130,7 +130,10 @@ class AudioProcess:
             child.close()
             opened: _Opened = self._expect(_Opened)
             self.priority = opened.priority
-            self._connection.send(self._make_segments(opened.format))
+            refs = self._make_segments(opened.format)
+            if before_stream is not None:
+                before_stream(opened.format)
+            self._connection.send(refs)
             self._expect(_Started)
         except BaseException:
             self.stop()
