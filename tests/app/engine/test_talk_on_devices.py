@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -25,8 +25,17 @@ from audio.protocols import Asr
 from audio.wer import word_errors
 
 pytestmark = [pytest.mark.audio_device, pytest.mark.slow, pytest.mark.timeout(400)]
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[3]
 RECORDINGS = ("jfk/jfk", "lj/LJ001-0001", "lj/LJ001-0002", "lj/LJ001-0004")
+
+
+ATTEMPTS = 3
+"""On a machine that is busy with other work ALSA ends a stream after an underrun; such a run proves nothing."""
+
+
+class StreamEnded(Exception):
+    """The virtual sound device ended the stream by itself."""
 
 
 class Talk:
@@ -43,18 +52,27 @@ class Talk:
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        self.until(lambda events: any(e["type"] == "device.opened" for e in events), limit_s=90)
+        try:
+            self.until(lambda events: any(e["type"] == "device.opened" for e in events), limit_s=90)
+        except BaseException:
+            self.end()
+            raise
         time.sleep(1.0)
 
     def events(self) -> list[dict[str, Any]]:
         if not self.log.exists():
             return []
-        return [json.loads(line) for line in self.log.read_text().splitlines()[:-1]]
+        lines = self.log.read_text().split("\n")[:-1]  # what follows the last line break is not whole yet
+        return [json.loads(line) for line in lines]
 
     def until(self, condition: Callable[[list[dict[str, Any]]], bool], limit_s: float = 40.0) -> None:
         deadline = time.monotonic() + limit_s
         while not condition(self.events()):
-            assert self.process.poll() is None, self.process.communicate()
+            if self.process.poll() is not None:
+                out, errors = self.process.communicate()
+                if any(event["type"] == "device.lost" for event in self.events()):
+                    raise StreamEnded(out + errors)
+                raise AssertionError(out + errors)
             assert time.monotonic() < deadline, f"waited in vain; last: {self.events()[-5:]}"
             time.sleep(0.05)
 
@@ -97,10 +115,25 @@ def store(model_store: Store) -> Store:
 
 
 @pytest.fixture
-def talk(store: Store, new_pulse_rig: PulseRig, tmp_path: Path) -> Iterator[Talk]:
-    one = Talk(new_pulse_rig, store, tmp_path)
-    yield one
-    one.end()
+def talking(store: Store, new_pulse_rig: PulseRig, tmp_path: Path) -> Callable[[Callable[[Talk], T]], T]:
+    """Runs a conversation on the devices to its end, anew where the device ended it."""
+
+    def run(conversation: Callable[[Talk], T]) -> T:
+        for attempt in range(ATTEMPTS):
+            folder = tmp_path / str(attempt)
+            folder.mkdir()
+            talk: Talk | None = None
+            try:
+                talk = Talk(new_pulse_rig, store, folder)
+                return conversation(talk)
+            except StreamEnded as error:
+                print(f"attempt {attempt}: {error}")
+            finally:
+                if talk is not None:
+                    talk.end()
+        pytest.fail(f"the virtual device ended the stream in {ATTEMPTS} runs")
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -115,29 +148,40 @@ def heard(events: list[dict[str, Any]]) -> str:
 
 
 def test_recorded_speech_is_understood(
-    talk: Talk, speech: Callable[[str], Float32Array], transcript: Callable[[str], str], tmp_path: Path
+    talking: Callable[[Callable[[Talk], float]], float],
+    speech: Callable[[str], Float32Array],
+    transcript: Callable[[str], str],
+    tmp_path: Path,
 ) -> None:
-    errors = words = 0
-    for name in RECORDINGS:
-        wav = tmp_path / f"{name.replace('/', '-')}.wav"
-        sf.write(wav, np.concatenate((np.zeros(4800, np.float32), speech(name))), 16_000)
-        events, _, _ = talk.ask(wav)
-        wrong, count = word_errors(transcript(name), heard(events))
-        print(f"{name}: {wrong}/{count} {heard(events)}")
-        errors, words = errors + wrong, words + count
-    assert errors / words <= 0.10
+    def conversation(talk: Talk) -> float:
+        errors = words = 0
+        for name in RECORDINGS:
+            wav = tmp_path / f"{name.replace('/', '-')}.wav"
+            sf.write(wav, np.concatenate((np.zeros(4800, np.float32), speech(name))), 16_000)
+            events, _, _ = talk.ask(wav)
+            wrong, count = word_errors(transcript(name), heard(events))
+            print(f"{name}: {wrong}/{count} {heard(events)}")
+            errors, words = errors + wrong, words + count
+        return errors / words
+
+    assert talking(conversation) <= 0.10
 
 
-def test_questions_are_answered_and_the_answers_heard_back(talk: Talk, asr: Asr) -> None:
-    errors = words = 0
-    for sample in sample_questions()[:5]:
-        events, sound, rate_hz = talk.ask(sample.path)
-        said = next(e for e in events if e["type"] == "agent.said")
-        assert said["heard"]
-        assert not said["interrupted"]
-        again = transcribe_recording(asr, sound, rate_hz)
-        wrong, count = word_errors(said["heard"], again)
-        latency = next(e for e in events if e["type"] == "turn.latency")
-        print(f"{sample.text} -> {heard(events)} -> {said['heard']} -> {again}: {wrong}/{count}, {latency}")
-        errors, words = errors + wrong, words + count
-    assert errors / words <= 0.15
+def test_questions_are_answered_and_the_answers_heard_back(
+    talking: Callable[[Callable[[Talk], float]], float], asr: Asr
+) -> None:
+    def conversation(talk: Talk) -> float:
+        errors = words = 0
+        for sample in sample_questions()[:5]:
+            events, sound, rate_hz = talk.ask(sample.path)
+            said = next(e for e in events if e["type"] == "agent.said")
+            assert said["heard"]
+            assert not said["interrupted"]
+            again = transcribe_recording(asr, sound, rate_hz)
+            wrong, count = word_errors(said["heard"], again)
+            latency = next(e for e in events if e["type"] == "turn.latency")["voice_to_voice_ms"]
+            print(f"{sample.text} -> {heard(events)} -> {said['heard']} -> {again}: {wrong}/{count}, {latency} ms")
+            errors, words = errors + wrong, words + count
+        return errors / words
+
+    assert talking(conversation) <= 0.15
