@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pickle
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,34 +35,25 @@ def _spec(kind: str) -> DeviceSpec:
     return SimulatedSpec() if kind == "simulated" else PortAudioSpec()
 
 
-@pytest.fixture(scope="module")
-def sound_server() -> Iterator[dict[str, str]]:
-    """Environment of a server with virtual devices."""
-    spec = importlib.util.spec_from_file_location("audio_rig", Path(__file__).resolve().parents[1] / "rig" / "rig.py")
-    assert spec is not None
-    assert spec.loader is not None
-    rig = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rig)
-    if rig.missing_tools():
-        pytest.skip(rig.missing_tools())
-    with rig.PulseRig() as server:
-        yield server.variables
-
-
 @pytest.fixture(params=["simulated", pytest.param("portaudio", marks=pytest.mark.audio_device)])
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[AudioDevice]:
+def device(request: pytest.FixtureRequest) -> Iterator[AudioDevice]:
     """Each kind of device, not opened."""
     if request.param == "portaudio":
-        for name, value in request.getfixturevalue("sound_server").items():
-            monkeypatch.setenv(name, value)
+        request.getfixturevalue("pulse_rig")
+        _read_devices_anew()
     made = make_device(_spec(request.param))
     yield made
     made.stop()
-    if request.param == "portaudio":  # PortAudio knows only the devices of the server that it began with
-        import sounddevice
+    if request.param == "portaudio":
+        _read_devices_anew()
 
-        sounddevice._terminate()
-        sounddevice._initialize()
+
+def _read_devices_anew() -> None:
+    """PortAudio knows only the devices that were there when this process first asked, in whatever test that was."""
+    import sounddevice
+
+    sounddevice._terminate()
+    sounddevice._initialize()
 
 
 @pytest.mark.parametrize("kind", ["simulated", "portaudio"])

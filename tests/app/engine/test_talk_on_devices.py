@@ -31,11 +31,12 @@ RECORDINGS = ("jfk/jfk", "lj/LJ001-0001", "lj/LJ001-0002", "lj/LJ001-0004")
 
 
 ATTEMPTS = 3
-"""On a machine that is busy with other work ALSA ends a stream after an underrun; such a run proves nothing."""
+"""On a machine that is busy with other work the virtual devices lose sound, or ALSA ends the stream after an
+underrun; such a run proves nothing."""
 
 
 class StreamEnded(Exception):
-    """The virtual sound device ended the stream by itself."""
+    """The virtual sound device ended the stream by itself, or lost sound."""
 
 
 class Talk:
@@ -88,6 +89,9 @@ class Talk:
         finally:
             recorder.send_signal(signal.SIGTERM)
             recorder.wait(5)
+        lost = [e["message"] for e in self.events() if e["type"] == "notice" and "lost" in e["message"]]
+        if lost:
+            raise StreamEnded(f"sound was lost on the way: {lost}")
         sound, rate_hz = sf.read(captured, dtype="float32")
         return self.events()[before:], sound, rate_hz
 
