@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +25,6 @@ from audio.protocols import Asr
 from audio.wer import word_errors
 
 pytestmark = [pytest.mark.audio_device, pytest.mark.slow, pytest.mark.timeout(400)]
-T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[3]
 RECORDINGS = ("jfk/jfk", "lj/LJ001-0001", "lj/LJ001-0002", "lj/LJ001-0004")
 
@@ -36,7 +35,7 @@ underrun; such a run proves nothing."""
 
 
 class StreamEnded(Exception):
-    """The virtual sound device ended the stream by itself, or lost sound."""
+    """The virtual sound device ended the stream by itself."""
 
 
 class Talk:
@@ -89,9 +88,6 @@ class Talk:
         finally:
             recorder.send_signal(signal.SIGTERM)
             recorder.wait(5)
-        lost = [e["message"] for e in self.events() if e["type"] == "notice" and "lost" in e["message"]]
-        if lost:
-            raise StreamEnded(f"sound was lost on the way: {lost}")
         sound, rate_hz = sf.read(captured, dtype="float32")
         return self.events()[before:], sound, rate_hz
 
@@ -119,23 +115,27 @@ def store(model_store: Store) -> Store:
 
 
 @pytest.fixture
-def talking(store: Store, new_pulse_rig: PulseRig, tmp_path: Path) -> Callable[[Callable[[Talk], T]], T]:
-    """Runs a conversation on the devices to its end, anew where the device ended it."""
+def talking(store: Store, new_pulse_rig: PulseRig, tmp_path: Path) -> Callable[[Callable[[Talk], float], float], float]:
+    """Error rate of a conversation on the devices; anew where the device ended it, or lost sound and it was too bad."""
 
-    def run(conversation: Callable[[Talk], T]) -> T:
+    def run(conversation: Callable[[Talk], float], limit: float) -> float:
         for attempt in range(ATTEMPTS):
             folder = tmp_path / str(attempt)
             folder.mkdir()
             talk: Talk | None = None
             try:
                 talk = Talk(new_pulse_rig, store, folder)
-                return conversation(talk)
+                rate = conversation(talk)
+                lost = [e["message"] for e in talk.events() if e["type"] == "notice" and "lost" in e["message"]]
+                print(f"attempt {attempt}: {rate:.3f} words wrong; {lost}")
+                if rate <= limit or not lost:
+                    return rate
             except StreamEnded as error:
                 print(f"attempt {attempt}: {error}")
             finally:
                 if talk is not None:
                     talk.end()
-        pytest.fail(f"the virtual device ended the stream in {ATTEMPTS} runs")
+        pytest.fail(f"the virtual device lost sound or ended the stream in {ATTEMPTS} runs")
 
     return run
 
@@ -152,7 +152,7 @@ def heard(events: list[dict[str, Any]]) -> str:
 
 
 def test_recorded_speech_is_understood(
-    talking: Callable[[Callable[[Talk], float]], float],
+    talking: Callable[[Callable[[Talk], float], float], float],
     speech: Callable[[str], Float32Array],
     transcript: Callable[[str], str],
     tmp_path: Path,
@@ -168,11 +168,11 @@ def test_recorded_speech_is_understood(
             errors, words = errors + wrong, words + count
         return errors / words
 
-    assert talking(conversation) <= 0.10
+    assert talking(conversation, 0.10) <= 0.10
 
 
 def test_questions_are_answered_and_the_answers_heard_back(
-    talking: Callable[[Callable[[Talk], float]], float], asr: Asr
+    talking: Callable[[Callable[[Talk], float], float], float], asr: Asr
 ) -> None:
     def conversation(talk: Talk) -> float:
         errors = words = 0
@@ -188,4 +188,4 @@ def test_questions_are_answered_and_the_answers_heard_back(
             errors, words = errors + wrong, words + count
         return errors / words
 
-    assert talking(conversation) <= 0.15
+    assert talking(conversation, 0.15) <= 0.15
