@@ -54,6 +54,13 @@ def make_document(
     }
 
 
+def document_text(document: Mapping[str, Any]) -> str:
+    """JSON with a line for each field and each row: readable, and short enough to keep in the repository."""
+    head = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in document.items() if name != "rows"]
+    rows = ",\n".join(json.dumps(row) for row in document["rows"])
+    return "{" + ",\n".join([*head, f'"rows": [\n{rows}\n]']) + "}\n"
+
+
 def check_document(path: Path, benchmarks: Mapping[str, Benchmark]) -> list[str]:
     """What is wrong with a committed document; nothing, if its metrics follow from its rows.
 

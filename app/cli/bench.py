@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from app.bench import costs, talk
-from app.bench.document import Benchmark, check_document, make_document
+from app.bench.document import Benchmark, check_document, document_text, make_document
 from app.config.schema import Config
 from app.errors import AgentError
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         costs.write_table(document["metrics"], args.table)
     text = json.dumps(document)
     if args.json is not None:
-        args.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        args.json.write_text(document_text(document), encoding="utf-8")
     print(text)
     return 0
 

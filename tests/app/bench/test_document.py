@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.bench import costs, talk
-from app.bench.document import Benchmark, check_document, make_document
+from app.bench.document import Benchmark, check_document, document_text, make_document
 from app.conversation.costs import load_costs
 from app.errors import AgentError
 
@@ -20,7 +20,7 @@ BENCH = Benchmark(
 def written(tmp_path: Path, **changes: object) -> Path:
     document = make_document(BENCH, [{"ms": 1.0}, {"ms": 2.0}], command="vivavoce bench mean", seed=0, load1=0.1)
     path = tmp_path / "mean.json"
-    path.write_text(json.dumps(document | changes))
+    path.write_text(document_text(document | changes))
     return path
 
 
