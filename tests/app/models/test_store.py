@@ -8,37 +8,40 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from model_rig import WEIGHTS, Fetching
 
 import app.models.store as store_module
 from app.errors import ModelStoreError
-from app.models.catalog import Model
 from app.models.fetch import fetch
+from app.models.files import part_path
 from app.models.store import STAMP_FILE, Store
-
-MakeModel = Callable[..., Model]
-MakeStore = Callable[..., Store]
 
 
 @pytest.fixture
-def filled(make_model: MakeModel, make_store: MakeStore) -> Store:
+def filled(on_disk: Callable[..., Fetching]) -> Store:
     """A store with the model `voice` in it."""
-    model = make_model("voice")
-    store = make_store(model)
-    assert fetch(store, [model], offline=False, say=lambda line: None) == ["voice"]
-    return store
+    given = on_disk("voice")
+    assert fetch(given.store, list(given.store.catalog), **given.options) == ["voice"]
+    return given.store
+
+
+@pytest.fixture
+def empty(on_disk: Callable[..., Fetching]) -> Store:
+    """A store that knows the model `voice` and does not have it."""
+    return on_disk("voice").store
 
 
 def test_resolve_gives_every_member(filled: Store) -> None:
     paths = filled.resolve("voice")
     assert set(paths) == {"weights.bin", "tokens.txt"}
-    assert paths["weights.bin"].read_bytes() == b"w" * 5000
+    assert paths["weights.bin"].read_bytes() == WEIGHTS
     assert paths["weights.bin"] == filled.root / "voice" / "weights.bin"
     assert filled.parts("voice") == {"weights": paths["weights.bin"], "tokens": paths["tokens.txt"]}
     assert filled.missing() == []
 
 
-def test_empty_store_names_the_command_that_mends_it(make_model: MakeModel, make_store: MakeStore) -> None:
-    store = make_store(make_model("voice"))
+def test_empty_store_names_the_command_that_mends_it(empty: Store) -> None:
+    store = empty
     with pytest.raises(ModelStoreError, match=r"weights\.bin is missing\. Run: vivavoce models fetch voice"):
         store.resolve("voice")
     assert [model.name for model in store.missing()] == ["voice"]
@@ -47,14 +50,14 @@ def test_empty_store_names_the_command_that_mends_it(make_model: MakeModel, make
 
 def test_truncated_file_is_refused(filled: Store) -> None:
     path = filled.root / "voice" / "weights.bin"
-    path.write_bytes(b"w" * 4999)
-    with pytest.raises(ModelStoreError, match="has 4999 bytes, must have 5000"):
+    path.write_bytes(WEIGHTS[:-1])
+    with pytest.raises(ModelStoreError, match="has 299999 bytes, must have 300000"):
         filled.resolve("voice")
 
 
 def test_changed_byte_of_same_size_is_refused(filled: Store) -> None:
     path = filled.root / "voice" / "weights.bin"
-    path.write_bytes(b"x" + b"w" * 4999)
+    path.write_bytes(bytes([WEIGHTS[0] ^ 1]) + WEIGHTS[1:])
     os.utime(path, ns=(1, 1))
     with pytest.raises(ModelStoreError, match="SHA-256"):
         filled.resolve("voice")
@@ -75,7 +78,7 @@ def test_hash_is_computed_once(filled: Store, monkeypatch: pytest.MonkeyPatch) -
     assert len(read) == 4
 
 
-@pytest.mark.parametrize("stamp", ["", "{", "[]", '{"weights.bin": {"size_bytes": 5000}}'])
+@pytest.mark.parametrize("stamp", ["", "{", "[]", '{"weights.bin": {"size_bytes": 300000}}'])
 def test_broken_stamp_means_hashing_again(filled: Store, stamp: str) -> None:
     path = filled.root / "voice" / STAMP_FILE
     path.write_text(stamp, encoding="utf-8")
@@ -92,7 +95,45 @@ def test_stamp_of_another_catalog_version_does_not_count(filled: Store) -> None:
 
 
 def test_remove_frees_and_a_second_remove_says_so(filled: Store) -> None:
-    assert filled.remove("voice") > 5000
+    assert filled.remove("voice") > 300_000
     assert not (filled.root / "voice").exists()
     with pytest.raises(ModelStoreError, match="is not in the store"):
         filled.remove("voice")
+
+
+def _download(store: Store, data: bytes) -> None:
+    """As a fetch leaves it that was cut."""
+    (source,) = store.catalog["voice"].sources
+    archive = source.archives[0]  # type: ignore[union-attr]
+    part = part_path(store.root / ".downloads", archive.file_name, archive.sha256)
+    part.parent.mkdir(parents=True)
+    part.write_bytes(data)
+
+
+def test_states(filled: Store) -> None:
+    model, folder = filled.catalog["voice"], filled.root / "voice"
+    assert filled.state(model) == "in place"
+    (folder / "tokens.txt").rename(folder / "elsewhere")
+    assert filled.state(model) == "partial"
+    (folder / "weights.bin").write_bytes(b"x")
+    assert filled.state(model) == "damaged"
+    (folder / "weights.bin").unlink()
+    assert filled.state(model) == "missing"
+    _download(filled, b"half")
+    assert filled.state(model) == "partial"
+
+
+def test_remove_takes_an_unfinished_download_too(empty: Store) -> None:
+    _download(empty, b"half")
+    assert empty.remove("voice") == 4
+    assert empty.state(empty.catalog["voice"]) == "missing"
+
+
+def test_strangers_among_the_downloads(empty: Store) -> None:
+    assert empty.strangers() == []
+    _download(empty, b"half")
+    (part,) = (empty.root / ".downloads").iterdir()
+    part.with_name(f"{part.name}.json").write_text("{}")
+    other = part.with_name("0123-old.whl.part")
+    other.write_bytes(b"x")
+    assert empty.strangers() == [other]
