@@ -80,7 +80,10 @@ STAGES: dict[str, Callable[[], Stage]] = {"echo": _echo, "denoise": DeepFilterNe
 
 
 class Ear:
-    """Hop loop of one stream. `round_trip` is set once the first reply has shown it."""
+    """Hop loop of one stream."""
+
+    round_trip: RoundTrip | None
+    """Set once the first reply has shown it."""
 
     def __init__(self, spec: EarSpec, device_rate_hz: int = SAMPLE_RATE_HZ) -> None:
         """Load everything; `open` changes the rate later, where it is not known yet.
@@ -103,12 +106,27 @@ class Ear:
             self._listener = EchoListener(sum(self._stages_to("echo")))
         self.open(device_rate_hz)
 
-    def open(self, device_rate_hz: int) -> None:
-        """A new stream at this rate (a multiple of 100 Hz) is about to come. Call it on a new or reset ear."""
+    def open(self, device_rate_hz: int, first_delay_ms: float | None = None) -> None:
+        """A new stream at this rate (a multiple of 100 Hz) is about to come. Call it on a new or reset ear.
+
+        `first_delay_ms`: a guess at the round trip, until this stream's own is measured.
+        """
         # One kind of filter for both ways: they stay aligned to the sample.
         self._near_resampler = HopResampler(device_rate_hz)
         self._far_resampler = HopResampler(device_rate_hz)
         self._forget()
+        if first_delay_ms is not None:
+            self._tell_canceller(first_delay_ms)
+
+    def reopened(self) -> None:
+        """The stream was interrupted and runs again: the way from loudspeaker to microphone is another one."""
+        self._estimator.reset()
+        if self._listener is not None:
+            self._listener.reset()
+        for stage in self._stages:
+            if isinstance(stage, EchoBypass):
+                stage.reset()
+        self.round_trip = None
 
     @property
     def latency_samples(self) -> int:
@@ -183,7 +201,7 @@ class Ear:
         self._heard_samples = 0
         self._judged_samples = 0
         self._was_playing = False
-        self.round_trip: RoundTrip | None = None
+        self.round_trip = None
 
     def _is_room_known(self) -> bool:
         """Echo can be told from a user: by the proved residual, or because there is none."""
@@ -198,9 +216,12 @@ class Ear:
         self.round_trip = trip
         if self._listener is not None:
             self._listener.align(trip)
+        self._tell_canceller(trip.delay_ms)
+
+    def _tell_canceller(self, delay_ms: float) -> None:
         for stage in self._stages:
             if isinstance(stage, EchoBypass):
-                stage.canceller.set_delay_ms(round(trip.delay_ms))
+                stage.canceller.set_delay_ms(round(delay_ms))
 
     def _listen(self, record: HopRecord, heard: Float32Array, start_samples: int) -> None:
         """Gate, judge and runs; run positions are counted in the detectors' stream and shown in the microphone's."""

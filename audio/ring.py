@@ -72,9 +72,9 @@ class RecordRing:
         """Slots that the consumer has given back; meaningless for a ring that is only broadcast."""
         return self.capacity - (self._words[_WRITTEN] - self._words[_CONSUMED])
 
-    def reader(self, from_start: bool = False) -> RingReader:
-        """A new broadcast reader: from now on, or from the oldest record still there."""
-        return RingReader(self, max(0, self.written - self.capacity + 1) if from_start else self.written)
+    def reader(self, first: int | None = None) -> RingReader:
+        """A new broadcast reader: from now on, or from record number `first`, or the oldest that is still there."""
+        return RingReader(self, self.written if first is None else first)
 
     def consumer(self) -> RingConsumer:
         """The one consumer, whose place the writer sees."""

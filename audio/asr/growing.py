@@ -86,6 +86,9 @@ class GrowingTranscript:
         """Request id to (segment, hops covered)."""
         self._last_request_samples: int | None = None
         self._last_decode_samples = 0
+        self._fed_hops = 0
+        self._waiting_since: dict[int, int] = {}
+        """Segment to the hop at which a decode of it was due that has not come back yet."""
 
     # --- audio in -------------------------------------------------------------------------------------
 
@@ -93,6 +96,7 @@ class GrowingTranscript:
         """One hop (HOP_SAMPLES,) and the judge's opinion of it."""
         if clean.shape != (HOP_SAMPLES,):
             raise ValueError(f"a hop has {HOP_SAMPLES} samples, not {clean.shape}")
+        self._fed_hops += 1
         segment = self._segments[-1]
         segment.hops.append(np.array(clean, dtype=np.float32))
         segment.voiced.append(voiced)
@@ -140,6 +144,11 @@ class GrowingTranscript:
         old.requested_hops = old.decoded_hops = -1
         old.previous_text = ""
         self._outstanding = {key: value for key, value in self._outstanding.items() if value[0] != self._open}
+        if old.last_voiced_hops():
+            self._waiting_since.setdefault(self._open, self._fed_hops)
+        else:
+            old.text = ""  # its words lie behind the cut, and nothing of it is decoded again
+            self._waiting_since.pop(self._open, None)
         self._segments.append(new)
 
     @property
@@ -181,6 +190,7 @@ class GrowingTranscript:
         segment.requested_hops = end
         request_id, self._next_id = self._next_id, self._next_id + 1
         self._outstanding[request_id] = (index, end)
+        self._waiting_since.setdefault(index, self._fed_hops)
         self._last_request_samples = now_samples
         voiced_ms = sum(segment.voiced[:end]) * float(HOP_MS)
         return DecodeRequest(request_id, index, np.concatenate(segment.hops[:end]), voiced_ms)
@@ -197,6 +207,7 @@ class GrowingTranscript:
         segment = self._segments[entry[0]]
         segment.previous_text, segment.text = segment.text, text.strip()
         segment.decoded_hops = entry[1]
+        del self._waiting_since[entry[0]]
         if segment.is_closed:
             segment.hops = []  # an open microphone may keep one turn going for hours
         return True
@@ -213,6 +224,15 @@ class GrowingTranscript:
                 self._outstanding = {key: value for key, value in self._outstanding.items() if value[0] != index}
                 requests.append(self._request(index, now_samples))
         return tuple(requests)
+
+    def is_awaited(self, request_id: int) -> bool:
+        """Whether this request's result is still of use: it has not come, and no cut or longer request replaced it."""
+        return request_id in self._outstanding
+
+    @property
+    def behind_ms(self) -> float:
+        """How long the recogniser has owed the text that was due first; 0 where it owes none. Counted in hops fed."""
+        return (self._fed_hops - min(self._waiting_since.values(), default=self._fed_hops)) * float(HOP_MS)
 
     @property
     def is_settled(self) -> bool:

@@ -26,6 +26,9 @@ class DuplexCallback:
     heartbeat is fresh. Records of older generations are dropped; records that are silenced by mute or
     heartbeat stay and go on afterwards. Where a stop word or an empty ring ends the sound inside a reply,
     the next block fades out: over the reply's own next record if it is there, else over the sample held last.
+
+    On rings that an earlier callback left (its process died, or the device was lost) it goes on: block numbers
+    continue, a reply plays from its next record, and what the gap swallowed counts as lost.
     """
 
     def __init__(self, mic_ring: RecordRing, playback_ring: RecordRing, control: ControlWords, rate_hz: int) -> None:
@@ -41,10 +44,17 @@ class DuplexCallback:
         self._end_frames, self._lasts = playback_ring.columns["end_frames"], playback_ring.columns["last"]
         self._loss = LossMeter(rate_hz)
         self._fade = (0.5 + 0.5 * np.cos(np.pi * np.arange(1, frames + 1) / frames)).astype(np.float32)
-        self._index = 0
-        self._previous_ns = 0
+        self._index = mic_ring.written
+        self._gap_from_ns = 0
         self._generation = 0
         self._reply_frames = 0
+        if self._index:
+            last = (mic_ring.position - 1) % mic_ring.capacity
+            self._gap_from_ns = int(self._mic_time_ns[last])
+            self._generation = int(self._mic_generation[last])
+            self._reply_frames = int(self._mic_reply_frames[last])
+        self._rate_hz = rate_hz
+        self._previous_ns = 0
         self._sounding = False  # the block before was reply audio, and not its last
         self._unfinished = False  # the reply of `_generation` has begun and its last block has not come
         self._starving = False
@@ -124,7 +134,10 @@ class DuplexCallback:
         control = self._control
         self._index += 1
         control.blocks = self._index
-        if self._index > 1 and time_ns - self._previous_ns > _LATE_NS:
+        if self._gap_from_ns:
+            control.lost_frames += max(0, time_ns - self._gap_from_ns - BLOCK_NS) * self._rate_hz // 1_000_000_000
+            self._gap_from_ns = 0
+        elif self._previous_ns and time_ns - self._previous_ns > _LATE_NS:
             control.late_blocks += 1
         self._previous_ns = time_ns
         lost = self._loss.observe(time_ns)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from audio.block import AudioBlock, Float32Array
 from audio.errors import DeviceError
+from audio.io.drift_mapper import SplitStats
 
 BlockCallback = Callable[[Float32Array, Float32Array, int], None]
 """(near (B,), out (B,), monotonic time in ns at entry): read the microphone, fill the loudspeaker."""
@@ -28,7 +29,7 @@ class StreamFormat:
     input_name: str
     output_name: str
     mode: str
-    """`duplex` or `simulated`."""
+    """`duplex`, `split` or `simulated`."""
     output_latency_ms: float
     """From the callback's copy to the loudspeaker, as the driver reports it."""
 
@@ -84,8 +85,26 @@ class AudioDevice(Protocol):
         """Set once the device has stopped by itself."""
         ...
 
+    @property
+    def stats(self) -> SplitStats | None:
+        """How two clocks get on; None for a device of one clock."""
+        ...
+
     def spoken(self) -> tuple[SpokenUtterance, ...]:
         """What a scripted user has said; nothing for any other input."""
+        ...
+
+
+class SteppedDevice(AudioDevice, Protocol):
+    """A simulated device: where it is not paced, its caller moves it on."""
+
+    def step(self, n_blocks: int = 1) -> int:
+        """Run by up to `n_blocks` callbacks; how many there were before it finished."""
+        ...
+
+    @property
+    def output(self) -> Float32Array:
+        """What left the loudspeaker since `start`, (N,) at the loudspeaker's rate; needs `keep_output`."""
         ...
 
 
@@ -96,7 +115,9 @@ class PortAudioSpec:
     input_name: str = ""
     output_name: str = ""
     rate_hz: int | None = None
-    """Tried first; None takes the device's own rate."""
+    """Tried first; None takes the device's own rate. Of two streams, the microphone's."""
+    mode: str = "auto"
+    """`duplex`: one stream; `split`: two; `auto`: one where both are the same hardware and it opens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,6 +188,17 @@ class SimulatedSpec:
     epoch_ns: int | None = None
     """Monotonic time from which the disappearance is counted; None is the first start of the device."""
     output_latency_ms: float = 0.0
+    input_channels: int = 1
+    output_channels: int = 1
+    output_rate_hz: int | None = None
+    """Together with the next: a loudspeaker on a clock of its own, so a split device. None: the microphone's rate."""
+    output_drift_ppm: float | None = None
+    """Positive: the loudspeaker's clock is fast. Both None: one clock for both, a duplex device."""
+    output_refused_rates_hz: tuple[int, ...] = ()
+    output_jumps: tuple[tuple[float, float], ...] = ()
+    """(at_s, jump_ms) of a split device's loudspeaker: it stops so long, or swallows so much at once (negative)."""
+    output_jitter_ms: float = 0.0
+    """Each request of a split device's loudspeaker is late by up to this, uniformly."""
     seed: int = 0
     """Of the jitter."""
     keep_output: bool = False
@@ -175,6 +207,11 @@ class SimulatedSpec:
     """WAV of the loudspeaker signal."""
     record_path: str | None = None
     """Two-channel WAV: microphone, loudspeaker."""
+
+    @property
+    def is_split(self) -> bool:
+        """The loudspeaker has a clock of its own."""
+        return self.output_rate_hz is not None or self.output_drift_ppm is not None
 
 
 DeviceSpec = PortAudioSpec | SimulatedSpec
@@ -186,6 +223,15 @@ def make_device(spec: DeviceSpec) -> AudioDevice:
         from audio.io.portaudio import PortAudioDevice
 
         return PortAudioDevice(spec)
+    return make_simulated(spec)
+
+
+def make_simulated(spec: SimulatedSpec) -> SteppedDevice:
+    """The simulated device of a specification, on one clock or two."""
+    if spec.is_split:
+        from audio.io.split_simulated import SimulatedSplitDevice
+
+        return SimulatedSplitDevice(spec)
     from audio.io.simulated import SimulatedDevice
 
     return SimulatedDevice(spec)

@@ -13,8 +13,8 @@ FLAG_UNDERRUN = 4
 
 PLAYBACK_CAPACITY = 30
 """Blocks, 300 ms: how far playback may run ahead."""
-MIC_CAPACITY = 256
-"""Blocks, 2.5 s: how far a reader of the microphone may fall behind."""
+MIC_CAPACITY = 1024
+"""Blocks, 10 s: how far a reader of the microphone may fall behind; a new ear needs seconds to load."""
 
 
 def block_dtype(block_frames: int) -> np.dtype[np.void]:

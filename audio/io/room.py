@@ -52,6 +52,45 @@ class BlockConvolver:
         return np.fft.irfft(total)[self._block :]
 
 
+_HALF_TAPS = 40
+_FINE = 2048
+_STOP_BAND_DB = 110.0
+
+
+class Air:
+    """A loudspeaker's samples as sound: its value between them, band-limited to what both clocks can carry.
+
+    Simulates what a converter does, so it shares nothing with the product's own resamplers: the kernel is read
+    from a table of 2048 places a sample, in double precision, better than -110 dB.
+    """
+
+    def __init__(self, loudspeaker_hz: int, microphone_hz: int) -> None:
+        lower_hz = min(loudspeaker_hz, microphone_hz)
+        self._to_lower = lower_hz / loudspeaker_hz
+        self.half_width = -(-_HALF_TAPS * loudspeaker_hz // lower_hz)
+        """Loudspeaker samples that are needed around each place."""
+        self._taps = np.arange(1 - self.half_width, self.half_width + 1)
+        distance = np.arange(_HALF_TAPS * _FINE + 2) / _FINE  # in samples of the lower rate
+        beta = 0.1102 * (_STOP_BAND_DB - 8.7)
+        transition = (_STOP_BAND_DB - 8.0) / (2.285 * 2 * np.pi) / (2 * _HALF_TAPS)
+        inside = np.clip(1 - (distance / _HALF_TAPS) ** 2, 0, None)
+        window = np.where(distance <= _HALF_TAPS, np.i0(beta * np.sqrt(inside)) / np.i0(beta), 0.0)
+        self._kernel = (1 - transition) * np.sinc((1 - transition) * distance) * window * self._to_lower
+
+    def listen(self, samples: npt.NDArray[np.float64], places: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """(N,) loudspeaker samples, silent at both ends, to the sound at `places` (B,), counted in them."""
+        whole = np.floor(places).astype(np.int64)
+        at = np.abs((places - whole)[:, None] - self._taps) * (self._to_lower * _FINE)
+        np.minimum(at, len(self._kernel) - 2, out=at)
+        row = at.astype(np.int64)
+        lower = self._kernel[row]
+        weights = lower + (at - row) * (self._kernel[row + 1] - lower)
+        sound: npt.NDArray[np.float64] = np.einsum(
+            "bt,bt->b", weights, np.take(samples, whole[:, None] + self._taps, mode="clip")
+        )
+        return sound
+
+
 class Room:
     """Feeds back the loudspeaker: `add_echo` to block n what `hear` was given up to block n - 1."""
 

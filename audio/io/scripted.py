@@ -35,6 +35,10 @@ class User(Protocol):
         """The loudspeaker block (B,) of the same time."""
         ...
 
+    def miss(self, frames: int) -> None:
+        """So much time has passed while no device listened."""
+        ...
+
     def spoken(self) -> tuple[SpokenUtterance, ...]:
         """What has been begun so far."""
         ...
@@ -60,6 +64,10 @@ class RecordedUser:
 
     def hear(self, far: Float32Array) -> None:
         """See `User`: a recording does not listen."""
+
+    def miss(self, frames: int) -> None:
+        """See `User`."""
+        self._at += frames
 
     def spoken(self) -> tuple[SpokenUtterance, ...]:
         """See `User`."""
@@ -116,6 +124,9 @@ class ScriptedUser:
         self._last_audible = self._at
         if self._is_waiting and self._answer_began is None:
             self._answer_began = self._at - len(far)
+
+    def miss(self, frames: int) -> None:
+        """See `User`: a script that nobody heard begins anew."""
 
     def spoken(self) -> tuple[SpokenUtterance, ...]:
         """See `User`."""

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from audio.block import Float32Array
 from audio.clock import BLOCK_NS
 from audio.errors import DeviceError
 from audio.files import WavWriter
+from audio.io.channels import mix_down, spread
 from audio.io.device import (
     BlockCallback,
     Finished,
@@ -25,6 +28,7 @@ from audio.io.device import (
     candidate_rates_hz,
     refused_every_rate,
 )
+from audio.io.drift_mapper import SplitStats
 from audio.io.room import Room
 from audio.io.scripted import RecordedUser, ScriptedUser, User
 
@@ -32,11 +36,34 @@ _NAME = "simulated device"
 _STOP_LIMIT_S = 1.0
 
 
-class SimulatedDevice:
-    """See `SimulatedSpec`, and `AudioDevice` for the order of calls."""
+class OwnClock(Protocol):
+    """A loudspeaker that asks for its blocks by its own clock."""
 
-    def __init__(self, spec: SimulatedSpec) -> None:
+    next_ns: int
+    """When it will ask next."""
+
+    def begin(self, origin_ns: int, microphone_hz: int) -> None:
+        """The device's time begins; a microphone of this rate will listen."""
+        ...
+
+    def ask(self, time_ns: int) -> None:
+        """It asks now."""
+        ...
+
+    def heard(self, times_s: npt.NDArray[np.float64]) -> Float32Array:
+        """What it played at these times (B,) since the beginning."""
+        ...
+
+
+class SimulatedDevice:
+    """See `SimulatedSpec`, and `AudioDevice` for the order of calls.
+
+    With a loudspeaker on a clock of its own it is the microphone only, and hears that loudspeaker in the room.
+    """
+
+    def __init__(self, spec: SimulatedSpec, loudspeaker: OwnClock | None = None) -> None:
         self._spec = spec
+        self._loudspeaker = loudspeaker
         self._rate_hz = 0
         self._callback: BlockCallback | None = None
         self._thread: threading.Thread | None = None
@@ -70,6 +97,8 @@ class SimulatedDevice:
         self._block = 0  # of the device's own time, stalls included
         self._near = np.zeros(frames, np.float32)
         self._out = np.zeros(frames, np.float32)
+        self._inputs = np.zeros((frames, spec.input_channels), np.float32)
+        self._outputs = np.zeros((frames, spec.output_channels), np.float32)
         self._finished = None
         self._stopping.clear()
         return StreamFormat(self._rate_hz, frames, _NAME, _NAME, "simulated", spec.output_latency_ms)
@@ -86,6 +115,10 @@ class SimulatedDevice:
         self._origin_ns = self._time_ns()
         if self._epoch_ns is None:
             self._epoch_ns = self._origin_ns
+        elif spec.is_paced:
+            self._user.miss((self._origin_ns - self._epoch_ns) // BLOCK_NS * len(self._near))
+        if self._loudspeaker is not None:
+            self._loudspeaker.begin(self._origin_ns, self._rate_hz)
         if spec.is_paced:
             self._thread = threading.Thread(target=self._run, name="simulated-audio", daemon=True)
             self._thread.start()
@@ -108,7 +141,9 @@ class SimulatedDevice:
             raise RuntimeError("only an unpaced device that was started can be stepped")
         for done in range(n_blocks):
             self._pass_stall()
-            self._now_ns = self._due_ns() + self._jitter_ns()
+            due_ns = self._due_ns() + self._jitter_ns()
+            self._let_ask(due_ns)
+            self._now_ns = due_ns
             if not self._step():
                 return done
         return n_blocks
@@ -128,6 +163,11 @@ class SimulatedDevice:
         """What left the loudspeaker since `start`, (N,) at the device's rate; needs `keep_output`."""
         return np.concatenate(self._kept) if self._kept else np.zeros(0, np.float32)
 
+    @property
+    def stats(self) -> SplitStats | None:
+        """See `AudioDevice`: one clock."""
+        return None
+
     def spoken(self) -> tuple[SpokenUtterance, ...]:
         """See `AudioDevice`."""
         return self._user.spoken()
@@ -136,11 +176,11 @@ class SimulatedDevice:
         """Real time: every block at its own due time, so one late block does not delay the next."""
         while not self._stopping.is_set():
             self._pass_stall()
-            wait_ns = self._due_ns() + self._jitter_ns() - time.monotonic_ns()
-            if wait_ns > 0 and self._stopping.wait(wait_ns / 1e9):
-                return
-            self._now_ns = time.monotonic_ns()
+            due_ns = self._due_ns() + self._jitter_ns()
             try:
+                if not (self._let_ask(due_ns) and self._wait_until(due_ns)):
+                    return
+                self._now_ns = time.monotonic_ns()
                 if not self._step():
                     return
             except Exception as error:  # as a driver does: a callback that raises ends the stream
@@ -157,15 +197,47 @@ class SimulatedDevice:
             return False
         assert self._callback is not None
         near, out = self._near, self._out
+        self._hear_loudspeaker()
         self._user.speak(near)
         if self._room is not None:
             self._room.add_echo(near)
         np.clip(near, -1.0, 1.0, out=near)
+        self._inputs[:] = near[:, None]
+        mix_down(self._inputs, near)
         self._callback(near, out, self._now_ns)
         self._block += 1
-        self._hear(out)
-        self._write(near, out)
+        if self._loudspeaker is None:
+            spread(out, self._outputs)
+            mix_down(self._outputs, out)
+            self._hear(out)
+            self._write(near, out)
         return True
+
+    def _hear_loudspeaker(self) -> None:
+        """What a loudspeaker on its own clock played during the block before, now that it is known."""
+        if self._loudspeaker is None or self._block == 0:
+            return
+        frames = len(self._near)
+        true_hz = self._rate_hz * (1 + self._spec.drift_ppm * 1e-6)
+        played = self._loudspeaker.heard(((self._block - 1) * frames + np.arange(frames)) / true_hz)
+        self._hear(played)
+        self._write(self._near, played)
+
+    def _let_ask(self, until_ns: int) -> bool:
+        """The loudspeaker's requests before this time, each at its own; False where the device is being stopped."""
+        while self._loudspeaker is not None and self._loudspeaker.next_ns <= until_ns:
+            now_ns = self._loudspeaker.next_ns
+            if self._spec.is_paced:
+                if not self._wait_until(now_ns):
+                    return False
+                now_ns = time.monotonic_ns()
+            self._loudspeaker.ask(now_ns)
+        return True
+
+    def _wait_until(self, time_ns: int) -> bool:
+        """False where the device is being stopped."""
+        wait_ns = time_ns - time.monotonic_ns()
+        return not (wait_ns > 0 and self._stopping.wait(wait_ns / 1e9))
 
     def _hear(self, out: Float32Array) -> None:
         self._user.hear(out)
@@ -186,9 +258,12 @@ class SimulatedDevice:
             return
         silence = np.zeros_like(self._out)
         for _ in range(self._stalls.pop(0)[1]):
+            self._let_ask(self._due_ns())
+            self._hear_loudspeaker()
             self._user.speak(self._near)
             self._block += 1
-            self._hear(silence)
+            if self._loudspeaker is None:
+                self._hear(silence)
 
     def _due_ns(self) -> int:
         """When the block is complete by the device's own clock."""

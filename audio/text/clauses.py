@@ -62,12 +62,13 @@ class _Undecided(Exception):
 
 
 class ClauseSplitter:
-    """Feed pieces with `push`, end with `flush`; offsets count characters of everything pushed."""
+    """Feed pieces with `push`, end with `flush`; offsets count characters from `start_chars` on."""
 
-    def __init__(self, config: ClauseConfig | None = None) -> None:
+    def __init__(self, config: ClauseConfig | None = None, *, start_chars: int = 0) -> None:
+        """`start_chars`: where the text goes on, for a text whose beginning has been voiced before."""
         self._config = config or ClauseConfig()
         self._rest = ""
-        self._offset = 0
+        self._offset = start_chars
         self._is_first = True
 
     def push(self, piece: str) -> list[Clause]:

@@ -107,6 +107,8 @@ class LocalLanguageModel:
     ) -> Iterator[str]:
         """Stream the reply to `messages`: one piece a token ("" while a character is incomplete).
 
+        A last message of the assistant's is continued.
+
         Ends at the model's stop token, at `max_tokens`, or where the session is full. `cancelled` is asked before
         every chunk of the prompt and every token. A newer call ends an older one that is still being read.
         Raises ArenaFullError where the prompt leaves no room for a reply.
@@ -202,7 +204,9 @@ class LocalLanguageModel:
         key = (tuple(messages), generation)
         found = self._prompts.get(key)
         if found is None:
-            found = self._tokenizer.encode(self._chat.render(messages, add_generation_prompt=generation))
+            begun = messages[-1].content if generation and messages[-1].role == "assistant" else ""
+            asked = messages[:-1] if begun else messages
+            found = self._tokenizer.encode(self._chat.render(asked, add_generation_prompt=generation) + begun)
             self._prompts[key] = found
             if len(self._prompts) > _REMEMBERED_PROMPTS:
                 self._prompts.popitem(last=False)

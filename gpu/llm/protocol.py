@@ -43,6 +43,8 @@ class LanguageModel(Protocol):
     ) -> Iterator[str]:
         """Stream the assistant's reply to `messages` as text pieces, one a token (a piece may be "").
 
+        Where the last message is the assistant's own, the reply goes on from its last word.
+
         What `messages` shares with what the session holds is not computed again, as far as the reply stays
         independent of earlier calls; the rest is truncated and prefilled. `cancelled` is asked before every
         token, so cancelling costs one.

@@ -27,7 +27,7 @@ def _push(ring: RecordRing, number: int) -> None:
 def test_a_reader_gets_what_was_written_after_it_came_in_order() -> None:
     ring = RecordRing(_DTYPE, 8)
     _push(ring, 0)
-    reader, early = ring.reader(), ring.reader(from_start=True)
+    reader, early = ring.reader(), ring.reader(first=0)
     for number in range(1, 5):
         _push(ring, number)
     assert reader.available == 4
@@ -115,7 +115,7 @@ def test_another_process_is_never_seen_half_way_through_a_record() -> None:
     ours, theirs = context.Pipe()
     writer = context.Process(target=_write_many, args=(segment.ref, count, theirs))
     writer.start()
-    reader = ring.reader(from_start=True)
+    reader = ring.reader(first=0)
     ours.send("go")
     seen, expected = 0, 0
     while ring.written < count or reader.available:

@@ -32,10 +32,11 @@ class _Counter:
 
 
 def _spec(kind: str) -> DeviceSpec:
-    return SimulatedSpec() if kind == "simulated" else PortAudioSpec()
+    specs = {"simulated": SimulatedSpec(), "split": SimulatedSpec(output_drift_ppm=50.0), "portaudio": PortAudioSpec()}
+    return specs[kind]
 
 
-@pytest.fixture(params=["simulated", pytest.param("portaudio", marks=pytest.mark.audio_device)])
+@pytest.fixture(params=["simulated", "split", pytest.param("portaudio", marks=pytest.mark.audio_device)])
 def device(request: pytest.FixtureRequest) -> Iterator[AudioDevice]:
     """Each kind of device, not opened."""
     if request.param == "portaudio":
@@ -56,7 +57,7 @@ def _read_devices_anew() -> None:
     sounddevice._initialize()
 
 
-@pytest.mark.parametrize("kind", ["simulated", "portaudio"])
+@pytest.mark.parametrize("kind", ["simulated", "split", "portaudio"])
 def test_a_specification_travels_between_processes(kind: str) -> None:
     assert type(pickle.loads(pickle.dumps(_spec(kind)))) is type(_spec(kind))
 

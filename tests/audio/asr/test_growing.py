@@ -153,6 +153,31 @@ def test_stable_prefix_is_what_two_decodes_share_but_for_its_last_word() -> None
     assert growing.text[: growing.stable_chars] == "And so my"
 
 
+def test_words_behind_a_cut_are_not_said_twice() -> None:
+    run = _Run(1)
+    run.feed(8 * _SECOND, voiced=False)
+    run.feed(4 * _SECOND, voiced=True)
+    for request in run.growing.final_requests(run.count * HOP_SAMPLES):
+        run.growing.on_result(request.id, "once", 0, 10)
+    assert run.growing.text == "once"
+
+
+def test_how_far_the_recogniser_is_behind_counts_from_the_oldest_text_that_is_owed() -> None:
+    growing = GrowingTranscript()
+    for number in range(40):
+        growing.feed(_hop(number), True)
+    partial = growing.next_decode(0)
+    assert partial is not None
+    for number in range(20):
+        growing.feed(_hop(number), number < 10)
+    assert growing.behind_ms == 200
+    (final,) = growing.final_requests(0)
+    assert [growing.is_awaited(request.id) for request in (partial, final)] == [False, True]
+    assert growing.behind_ms == 200
+    growing.on_result(final.id, "all of it", 0, 10)
+    assert growing.behind_ms == 0
+
+
 def test_wrong_hop_size_is_refused() -> None:
     with pytest.raises(ValueError, match="160"):
         GrowingTranscript().feed(np.zeros(80, dtype=np.float32), True)
@@ -172,6 +197,8 @@ def test_finals_hear_every_voiced_hop_once_and_twice_the_same(runs: list[tuple[i
             newest[request.segment] = request
         for request in run.growing.final_requests(run.count * HOP_SAMPLES):
             newest[request.segment] = request
+        # A part without a voice is not decoded again; what was asked before the cut is void, its text too.
+        newest = {part: request for part, request in newest.items() if run.growing._segments[part].requested_hops >= 0}
         heard = [number for segment in sorted(newest) for number in _numbers(newest[segment])]
         voiced_hops = {
             start + index

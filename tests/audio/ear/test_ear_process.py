@@ -13,7 +13,7 @@ import pytest
 
 from audio.control import ControlWords
 from audio.ear import HOP_DTYPE, Ear, EarSpec
-from audio.ear_process import EarProcess, EarStopped, HopLoop, RoundTripMeasured
+from audio.ear_process import EarProcess, EarRunning, EarStopped, HopLoop, RoundTripMeasured
 from audio.errors import AudioError
 from audio.io.device import StreamFormat
 from audio.io.records import MIC_CAPACITY, block_dtype
@@ -50,6 +50,7 @@ class _Stream:
         slot["index"], slot["time_ns"] = index, time.monotonic_ns()
         slot["near"], slot["far"] = near, far
         self.ring.commit()
+        self.control.blocks = self.ring.written
 
     def close(self) -> None:
         for segment in self._segments:
@@ -82,7 +83,7 @@ def _hops(process: EarProcess, stream: _Stream) -> RingReader:
 
     nbytes = RecordRing.nbytes(HOP_DTYPE, _HOP_CAPACITY)
     ref = process.attach(stream.link, _STREAM, nbytes)
-    return RecordRing(HOP_DTYPE, _HOP_CAPACITY, attach(ref)).reader(from_start=True)
+    return RecordRing(HOP_DTYPE, _HOP_CAPACITY, attach(ref)).reader(first=0)
 
 
 def _wait_for(reader: RingReader, count: int, limit_s: float = 10.0) -> np.ndarray:
@@ -162,6 +163,34 @@ def test_ctrl_c_does_not_end_it_and_death_is_told(process: EarProcess, stream: _
     assert isinstance(event, EarStopped)
     assert "-9" in event.reason
     assert process.poll_events() == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_new_ear_goes_on_behind_the_last_hop_and_hears_what_waited(
+    process: EarProcess, stream: _Stream, how: signal.Signals
+) -> None:
+    reader = _hops(process, stream)
+    quiet = np.zeros(160, np.float32)
+    for k in range(20):
+        stream.write(k, quiet, quiet)
+    _wait_for(reader, 20)
+    os.kill(process._process.pid, how)
+    for k in range(20, 60):
+        stream.write(k, quiet, quiet)
+    happened: list[object] = []
+    deadline = time.monotonic() + 30.0
+    while not any(isinstance(event, EarStopped) for event in happened):
+        assert time.monotonic() < deadline
+        happened += process.poll_events()
+        time.sleep(0.02)
+    process.restart()
+    while not any(isinstance(event, EarRunning) for event in happened):
+        assert time.monotonic() < deadline
+        happened += process.poll_events()
+        time.sleep(0.02)
+    for k in range(60, 80):
+        stream.write(k, quiet, quiet)
+    assert _wait_for(reader, 60)["block"].tolist() == list(range(20, 80))
 
 
 def test_leaves_no_segment_and_no_child(process: EarProcess, stream: _Stream) -> None:

@@ -18,8 +18,9 @@ from audio.block import AudioBlock
 from audio.errors import DeviceError
 from audio.files import read_audio
 from audio.io.device import PortAudioSpec, ScriptSpec, SimulatedSpec, Utterance
-from audio.io.process import AudioProcess, DeviceStopped
+from audio.io.process import AudioProcess
 from audio.io.records import FLAG_REPLY
+from audio.io.stream_child import DeviceRunning, DeviceStopped
 
 _ROOT = Path(__file__).resolve().parents[3]
 _LIMIT_S = 15.0
@@ -46,9 +47,10 @@ def _segments() -> set[str]:
 
 
 def _event(process: AudioProcess) -> DeviceStopped:
-    events: list[DeviceStopped] = []
+    events: list[DeviceStopped | DeviceRunning] = []
     _wait(lambda: events.extend(process.poll_events()) or events)
     assert process.poll_events() == []
+    assert isinstance(events[0], DeviceStopped)
     return events[0]
 
 
@@ -74,8 +76,8 @@ def test_audio_goes_both_ways(make: Callable[..., AudioProcess], tmp_path: Path)
     assert (stream.rate_hz, stream.block_frames, stream.mode) == (48_000, 480, "simulated")
     assert process.priority in ("SCHED_FIFO 10", "nice -11", "normal")
     assert process.control.running == 1
-    assert sum((Path("/dev/shm") / name).stat().st_size for name in _segments()) < 4 << 20
-    reader = process.mic_ring.reader(from_start=True)
+    assert sum((Path("/dev/shm") / name).stat().st_size for name in _segments()) < 5 << 20
+    reader = process.mic_ring.reader(first=0)
     process.control.generation = 5
     for number in range(20):
         slot = process.playback_ring.slot()
@@ -133,24 +135,69 @@ def test_a_device_that_stalls_is_lost(make: Callable[..., AudioProcess]) -> None
     assert "gave no audio" in stopped.reason
 
 
-def test_a_device_that_disappears_is_lost_and_comes_back(make: Callable[..., AudioProcess]) -> None:
-    process = make(SimulatedSpec(disappears_at_s=2.0, returns_after_s=1.0))
+def _back(process: AudioProcess) -> DeviceRunning:
+    events: list[DeviceStopped | DeviceRunning] = []
+    _wait(lambda: events.extend(process.poll_events()) or events)
+    assert isinstance(events[0], DeviceRunning), events
+    return events[0]
+
+
+def _put(process: AudioProcess, generation: int, count: int) -> None:
+    frames = process.playback_ring.columns["samples"].shape[1]
+    for number in range(count):
+        slot = process.playback_ring.slot()
+        slot["generation"], slot["end_frames"], slot["last"] = generation, frames * (number + 1), number == count - 1
+        slot["samples"] = 0.1
+        process.playback_ring.commit()
+
+
+def test_a_device_that_comes_back_goes_on_with_the_same_rings_and_the_reply(make: Callable[..., AudioProcess]) -> None:
+    process = make(SimulatedSpec(disappears_at_s=1.0, returns_after_s=1.0))
     process.start()
+    reader = process.mic_ring.reader(first=0)
+    process.control.generation = 2
     assert _event(process).reason == "the device disappeared"
-    with pytest.raises(DeviceError, match="not there") as caught:
-        process.start()
-    assert caught.value.device == "simulated device"
+    _put(process, 2, 20)  # the engine went on meanwhile
+    began_s = time.monotonic()
+    process.restart()
+    assert time.monotonic() - began_s < 1.0  # it does not wait for the device
+    assert _back(process).format.rate_hz == 48_000
+    blocks = process.control.blocks
+    _wait(lambda: process.control.blocks > blocks + 30)
+    process.stop()
+    records = reader.read()
+    assert records["index"].tolist() == list(range(len(records)))
+    assert reader.lost == 0
+    played = records[(records["flags"] & FLAG_REPLY) != 0]
+    assert played["reply_frames"].tolist() == [480 * n for n in range(1, 21)]
+    gap_ms = float(np.diff(records["time_ns"]).max()) / 1e6
+    assert gap_ms > 900
+    assert abs(process.control.lost_frames / 48 - gap_ms) < 60
 
-    def is_back() -> bool:
-        try:
-            process.start()
-        except DeviceError:
-            return False
-        return True
 
-    _wait(is_back)
-    _wait(lambda: process.control.blocks > 20)
-    assert process.poll_events() == []
+def test_any_process_death_is_mended_on_the_same_rings(make: Callable[..., AudioProcess]) -> None:
+    process = make(SimulatedSpec())
+    process.start()
+    for number in range(1, 4):
+        _wait(lambda: process.control.blocks > 10 * number)  # noqa: B023 - used at once
+        os.kill(process._process.pid, signal.SIGKILL if number % 2 else signal.SIGSTOP)  # type: ignore[union-attr]
+        stopped: list[DeviceStopped | DeviceRunning] = []
+        _wait(lambda: stopped.extend(process.poll_events()) or stopped)  # noqa: B023 - used at once
+        assert isinstance(stopped[0], DeviceStopped)
+        assert stopped[0].is_lost
+        process.restart()
+        _back(process)
+    assert len(_segments()) == 3
+
+
+def test_a_device_that_is_back_at_another_rate_is_adapted_to_the_rings(make: Callable[..., AudioProcess]) -> None:
+    process = make(SimulatedSpec(rate_hz=48_000))
+    process.start()
+    _wait(lambda: process.control.blocks > 10)
+    process.restart(SimulatedSpec(rate_hz=44_100, refused_rates_hz=(48_000,)))
+    assert _back(process).format.rate_hz == 48_000
+    blocks = process.control.blocks
+    _wait(lambda: process.control.blocks > blocks + 20)
 
 
 def test_a_process_that_is_killed_is_reported(make: Callable[..., AudioProcess]) -> None:

@@ -204,3 +204,22 @@ def test_late_blocks_are_counted() -> None:
     rig.time_ns += 2 * BLOCK_NS
     rig.block()
     assert rig.control.late_blocks == 1
+
+
+def test_a_callback_goes_on_where_a_dead_one_stopped() -> None:
+    rig = _Rig()
+    rig.control.generation = 3
+    for number in range(6):
+        rig.push(_Record(3, _FRAMES * (number + 1), number == 5, [0.1] * _FRAMES))
+    for _ in range(4):
+        rig.block()
+    rig.callback = DuplexCallback(rig.mic, rig.playback, rig.control, _RATE_HZ)
+    rig.time_ns += 10**9  # the outage took a second
+    records = [rig.block()[1] for _ in range(4)]
+    assert [int(record["index"]) for record in records] == [4, 5, 6, 7]
+    assert [int(record["reply_frames"]) // _FRAMES for record in records] == [5, 6, 6, 6]
+    assert [bool(record["flags"] & FLAG_REPLY) for record in records] == [True, True, False, False]
+    assert [int(record["generation"]) for record in records] == [3, 3, 3, 3]
+    assert rig.control.blocks == 8
+    assert rig.control.lost_frames == _RATE_HZ  # all of the second, and no more
+    assert rig.control.late_blocks == 0

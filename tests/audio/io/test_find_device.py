@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from audio.errors import DeviceError
 from audio.io.device import candidate_rates_hz
-from audio.io.portaudio import DeviceInfo, find_device
+from audio.io.identity import DeviceInfo, find_device
 
 
 def _info(index: int, name: str, inputs: int, outputs: int, *, default: bool = False) -> DeviceInfo:
@@ -52,3 +54,28 @@ def test_rates_are_tried_in_turn() -> None:
     assert candidate_rates_hz(44_100.0) == (44_100, 48_000, 16_000)
     assert candidate_rates_hz(11_025.0) == (48_000, 44_100, 16_000)
     assert candidate_rates_hz(0.0) == (48_000, 44_100, 16_000)
+
+
+def test_a_name_under_several_host_apis_is_told_apart_by_the_api() -> None:
+    both = [replace(_CARDS[0], index=index, host_api=api) for index, api in ((4, "MME"), (7, "Windows WASAPI"))]
+    name = both[0].name
+    with pytest.raises(DeviceError, match=r"\(MME\).*\(Windows WASAPI\)"):
+        find_device(both, name, is_input=True)
+    assert find_device(both, f"{name}, Windows WASAPI", is_input=True)[0].index == 7
+
+
+def test_stale_index_the_same_card_under_another_number_is_found() -> None:
+    before = DeviceInfo(1, "USB Mic: Audio (hw:1,0)", "ALSA", 1, 0, 48_000.0, False, False)
+    now = [*_CARDS, replace(before, index=9, name="USB Mic: Audio (hw:3,0)")]
+    assert find_device(now, before.name, is_input=True)[0].index == 9
+
+
+def test_two_headsets_alike_are_asked_for_and_the_serial_number_or_port_answers() -> None:
+    first = DeviceInfo(1, "Headset: USB (hw:1,0)", "ALSA", 1, 2, 48_000.0, False, False, "usb-1-2", "A17")
+    twin = replace(first, index=2, name="Headset: USB (hw:2,0)", port="usb-1-4", serial="B03")
+    for name in ("headset", first.name):
+        with pytest.raises(DeviceError, match=r"serial A17, port usb-1-2.*serial B03, port usb-1-4") as caught:
+            find_device([first, twin], name, is_input=True)
+        assert "serial number" in caught.value.fix
+    assert find_device([first, twin], "b03", is_input=True)[0] is twin
+    assert find_device([first, twin], "usb-1-2", is_input=True)[0] is first

@@ -19,7 +19,8 @@ from audio.block import Float32Array
 from audio.errors import DeviceError
 from audio.files import WavWriter, read_audio
 from audio.io.device import PortAudioSpec, StreamFormat
-from audio.io.process import AudioProcess, DeviceStopped
+from audio.io.process import AudioProcess
+from audio.io.stream_child import DeviceStopped
 
 pytestmark = pytest.mark.audio_device
 _ROOT = Path(__file__).resolve().parents[3]
@@ -150,7 +151,7 @@ def test_what_is_played_is_at_the_loudspeaker(pulse_rig: Any, start: Any, tmp_pa
         _play(process, _tone(997, 48_000, 1.5).reshape(-1, 480))
         capture.send_signal(signal.SIGINT)
         capture.wait(5)
-        record = process.mic_ring.reader(from_start=True).read()[-1]
+        record = process.mic_ring.reader(first=0).read()[-1]
         assert (record["generation"], record["reply_frames"]) == (1, 72_000)
         return process
 

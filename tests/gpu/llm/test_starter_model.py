@@ -14,7 +14,8 @@ from gpu.kv.arena import Arena, ArenaSpec  # noqa: E402
 from gpu.kv.session import Session  # noqa: E402
 from gpu.llm.chat import ChatTemplate  # noqa: E402
 from gpu.llm.decoder import Decoder  # noqa: E402
-from gpu.llm.protocol import Message  # noqa: E402
+from gpu.llm.model import LocalLanguageModel  # noqa: E402
+from gpu.llm.protocol import Message, SamplingParams  # noqa: E402
 from gpu.llm.tokenizer import Tokenizer  # noqa: E402
 from gpu.llm.weights.gguf import open_gguf  # noqa: E402
 from gpu.llm.weights.prepare import PreparedModel, prepare  # noqa: E402
@@ -113,3 +114,20 @@ def test_tokenizer_keeps_every_text(raw: RawModel) -> None:
         stream = tokenizer.stream()
         assert "".join(stream.push(token) for token in ids) + stream.flush() == text
     assert tokenizer.encode("<|im_start|>user\nHi<|im_end|>") == [1, *tokenizer.encode("user\nHi"), 2]
+
+
+def test_a_reply_that_was_cut_off_goes_on_behind_its_last_word(full: PreparedModel) -> None:
+    """As after a crash: the greedy reply, begun by its own first words, is the greedy reply."""
+
+    def reply(*messages: Message) -> str:
+        pieces = model.generate(list(messages), SamplingParams(), max_tokens=24, cancelled=lambda: False)
+        return "".join(pieces)
+
+    model = LocalLanguageModel(full, context_tokens=256)
+    question = Message("user", QUESTIONS[0])
+    whole = reply(question)
+    words = whole.split(" ")
+    assert len(words) >= 5
+    for heard in (1, 3, len(words) - 1):
+        begun = " ".join(words[:heard])
+        assert begun + reply(question, Message("assistant", begun)) == whole

@@ -1,0 +1,167 @@
+"""What the machine's NVIDIA GPUs are and have, without starting CUDA here.
+
+`read_gpus` asks NVML, the driver's own management library, through ctypes: it comes with every driver, creates no
+context and holds no memory. `probe_cuda` asks CUDA, torch and PyCUDA, which do: run it in a short-lived child.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpu.errors import GpuError
+
+_NAME_BYTES = 96
+_CUDA_ATTRIBUTE_VMM = 102
+"""CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED."""
+
+
+class TelemetryError(GpuError):
+    """NVML is not there or refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInfo:
+    """One GPU as the driver sees it."""
+
+    index: int
+    name: str
+    compute_capability: str
+    """As in `9.0`."""
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DriverInfo:
+    """The driver and its GPUs."""
+
+    version: str
+    cuda_version: str
+    """The newest CUDA that the driver runs, as in `13.0`."""
+    gpus: tuple[GpuInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CudaState:
+    """What a process that starts CUDA finds. An empty version: not installed."""
+
+    vmm: tuple[bool, ...]
+    """For each device: whether it maps physical pages into virtual ranges on demand."""
+    problem: str
+    """Why CUDA does not start, or ""."""
+    torch_version: str
+    torch_cuda_version: str
+    """Empty for a build without CUDA."""
+    torch_sees_gpu: bool
+    pycuda_version: str
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+def has_gpu_files() -> bool:
+    """Whether the system shows signs of an NVIDIA GPU; without them there is nothing to ask."""
+    if sys.platform == "win32":
+        return _library("nvml.dll") is not None
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def read_gpus() -> DriverInfo:
+    """Driver, GPUs and their memory now; takes some milliseconds.
+
+    Raises:
+        TelemetryError: there is no NVML, or it does not start, with the fix.
+    """
+    with _nvml() as nvml:
+        count = ctypes.c_uint()
+        _check(nvml, nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)))
+        cuda = ctypes.c_int()
+        _check(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(cuda)))
+        version = ctypes.create_string_buffer(_NAME_BYTES)
+        _check(nvml, nvml.nvmlSystemGetDriverVersion(version, _NAME_BYTES))
+        gpus = tuple(_gpu(nvml, index) for index in range(count.value))
+        return DriverInfo(version.value.decode(), f"{cuda.value // 1000}.{cuda.value % 1000 // 10}", gpus)
+
+
+def probe_cuda() -> CudaState:
+    """Start CUDA, import torch and PyCUDA, look. Only for a child that ends afterwards."""
+    vmm, problem = _vmm_support()
+    torch_version, torch_cuda, sees_gpu = "", "", False
+    try:
+        import torch
+
+        torch_version, torch_cuda = str(torch.__version__), torch.version.cuda or ""
+        sees_gpu = bool(torch.cuda.is_available())
+    except ImportError:
+        pass  # not installed: the empty version says so
+    try:
+        import pycuda
+
+        pycuda_version = str(pycuda.VERSION_TEXT)
+    except ImportError:
+        pycuda_version = ""
+    return CudaState(vmm, problem, torch_version, torch_cuda, sees_gpu, pycuda_version)
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    nvml = _library("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
+    if nvml is None:
+        raise TelemetryError("the NVIDIA driver's management library is missing", fix="Install the NVIDIA driver")
+    nvml.nvmlErrorString.restype = ctypes.c_char_p
+    _check(nvml, nvml.nvmlInit_v2())
+    try:
+        yield nvml
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, index: int) -> GpuInfo:
+    handle = ctypes.c_void_p()
+    _check(nvml, nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)))
+    name = ctypes.create_string_buffer(_NAME_BYTES)
+    _check(nvml, nvml.nvmlDeviceGetName(handle, name, _NAME_BYTES))
+    major, minor, memory = ctypes.c_int(), ctypes.c_int(), _Memory()
+    _check(nvml, nvml.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor)))
+    _check(nvml, nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)))
+    return GpuInfo(index, name.value.decode(), f"{major.value}.{minor.value}", int(memory.total), int(memory.free))
+
+
+def _check(nvml: Any, code: int) -> None:
+    if code:
+        reason = nvml.nvmlErrorString(code).decode()
+        raise TelemetryError(f"the NVIDIA driver does not answer: {reason}", fix="Check it with nvidia-smi")
+
+
+def _vmm_support() -> tuple[tuple[bool, ...], str]:
+    """From the driver itself, which needs neither torch nor a context."""
+    cuda = _library("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    if cuda is None:
+        return (), "the CUDA driver library is missing"
+    code = cuda.cuInit(0)
+    if code:
+        return (), f"CUDA does not start (error {code})"
+    count = ctypes.c_int()
+    cuda.cuDeviceGetCount(ctypes.byref(count))
+    found = []
+    for index in range(count.value):
+        device, value = ctypes.c_int(), ctypes.c_int()
+        cuda.cuDeviceGet(ctypes.byref(device), index)
+        cuda.cuDeviceGetAttribute(ctypes.byref(value), _CUDA_ATTRIBUTE_VMM, device)
+        found.append(bool(value.value))
+    return tuple(found), ""
+
+
+def _library(name: str) -> Any:
+    """The shared library, None where it is not installed."""
+    try:
+        return ctypes.CDLL(name)
+    except OSError:
+        return None
