@@ -146,6 +146,19 @@ class DeviceRoundTrip(Event):
     confidence: float
 
 
+@_event("device.drift", logged=False)
+@dataclass(frozen=True, slots=True)
+class DeviceDrift(Event):
+    """How the clocks of a microphone and a loudspeaker that are different devices get on, every 2 s."""
+
+    drift_ppm: float
+    """How much faster the loudspeaker's clock runs."""
+    fill_ms: float
+    depth_ms: float
+    underruns: int
+    jumps: int
+
+
 @_event("meters", logged=False)
 @dataclass(frozen=True, slots=True)
 class Meters(Event):
@@ -157,6 +170,26 @@ class Meters(Event):
     speech_probability: float
     hop_late_ms: float
     lost_frames: int
+
+
+@_event("process.lost")
+@dataclass(frozen=True, slots=True)
+class ProcessLost(Event):
+    """A process of ours ended by itself or does not move; another one takes its place."""
+
+    process: str
+    """`ear` or `engine`."""
+    reason: str
+
+
+@_event("process.back")
+@dataclass(frozen=True, slots=True)
+class ProcessBack(Event):
+    """Its successor is at work. After an engine's, a log cannot be replayed further: a new mind goes on from here."""
+
+    process: str
+    after_ms: float
+    """Since the loss was noticed."""
 
 
 # --- user ----------------------------------------------------------------------------------------------
@@ -232,6 +265,20 @@ class AgentText(Event):
     clause: int
     text: str
     start_chars: int
+
+
+@_event("agent.voiced")
+@dataclass(frozen=True, slots=True)
+class AgentVoiced(Event):
+    """Where a clause's words lie in the reply's audio, before they are heard.
+
+    `words` has (characters of the reply up to and with the word, device frame of the reply at which half of
+    its sound is over), in order. With it anybody who sees the loudspeaker's frames knows what was heard.
+    """
+
+    turn: int
+    generation: int
+    words: list[list[int]]
 
 
 @_event("agent.word", logged=False)

@@ -78,7 +78,7 @@ def talk_live(config: Config, questions: Sequence[str], turns: int, *, stub: Stu
     session = LiveSession(config, device, log.append, stub=stub)
     try:
         session.start()
-        watcher = _Watcher(session.hop_ring.reader(from_start=True), session.mic_ring.reader(from_start=True))
+        watcher = _Watcher(session.hop_ring.reader(first=0), session.mic_ring.reader(first=0))
         while (over := session.poll(_POLL_S)) is None:
             pass
         hops, blocks = watcher.close()

@@ -8,12 +8,12 @@ import os
 import sys
 from pathlib import Path
 
-from app.bench import costs, talk
+from app.bench import audio, costs, talk
 from app.bench.document import Benchmark, check_document, document_text, make_document
 from app.config.schema import Config
 from app.errors import AgentError
 
-BENCHMARKS: dict[str, Benchmark] = {bench.name: bench for bench in (talk.BENCHMARK, costs.BENCHMARK)}
+BENCHMARKS: dict[str, Benchmark] = {bench.name: bench for bench in (talk.BENCHMARK, costs.BENCHMARK, audio.BENCHMARK)}
 DOCUMENTS = Path("docs/benchmarks")
 
 
@@ -28,8 +28,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if load1 > 0.5:
         print(f"note: the load average is {load1:.1f}; times are worth something on a quiet machine", file=sys.stderr)
     benchmark = BENCHMARKS[args.name]
-    size = talk.Size(turns=args.turns)
+    size = audio.Size(args.seconds, args.monitor) if args.name == "audio" else talk.Size(turns=args.turns)
     rows = benchmark.measure(config, seed=args.seed, size=size)
+    for line in audio.remarks(rows) if args.name == "audio" else ():
+        print(f"note: {line}", file=sys.stderr)
     command = " ".join(["vivavoce", *sys.argv[1:]])
     document = make_document(benchmark, rows, command=command, seed=args.seed, load1=load1)
     for name, value in document["metrics"].items():

@@ -6,23 +6,28 @@ import argparse
 import dataclasses
 import json
 
-from app.cli.checks import Check, all_checks
+from app.cli.checks import all_checks
+from app.cli.checks.check import Check
 from app.config.load import Loaded
 
-_MARKS = {"ok": "ok", "warning": "note", "missing": "MISSING"}
+_MARKS = {"ok": "ok", "warning": "note", "problem": "PROBLEM"}
+_SCHEMA = 1
+"""Of the JSON document; another number where a field changes its meaning or goes."""
 
 
 def run(args: argparse.Namespace, loaded: Loaded) -> int:
     """Print the report; 0, or 2 where something is missing without which there is no conversation."""
-    checks = all_checks(loaded.config)
-    is_ready = all(check.status != "missing" for check in checks)
+    checks: list[Check] = []
+    for check in all_checks(loaded, quick=args.quick):
+        checks.append(check)
+        if not args.json:
+            print(_line(check), flush=True)
+    is_ready = all(check.status != "problem" for check in checks)
     if args.json:
         rows = [dataclasses.asdict(check) for check in checks]
-        print(json.dumps({"ready": is_ready, "checks": rows}, indent=2, ensure_ascii=False))
+        print(json.dumps({"schema": _SCHEMA, "ready": is_ready, "checks": rows}, indent=2, ensure_ascii=False))
     else:
-        for check in checks:
-            print(_line(check))
-        print("Ready to talk." if is_ready else "Not ready: mend what is marked MISSING.")
+        print("Ready to talk." if is_ready else "Not ready: mend what is marked PROBLEM.")
     return 0 if is_ready else 2
 
 

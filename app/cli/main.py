@@ -55,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"vivavoce {VERSION}")
     _add_talk_flags(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    _add_devices(commands, common)
     _add_simple_commands(commands, common)
     _add_models(commands, common)
     _add_config(commands, common)
@@ -101,30 +102,50 @@ _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _add_simple_commands(commands: _Commands, common: argparse.ArgumentParser) -> None:
-    for name, help_text, command in (
-        ("devices", "list microphones and loudspeakers", _devices),
-        ("doctor", "what was found, what is missing, and the fix for each", _doctor),
-    ):
-        parser = commands.add_parser(name, parents=[common], help=help_text, description=help_text)
-        parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
-        parser.set_defaults(command=command)
+    text = "what was found, what is missing, and the fix for each"
+    parser = commands.add_parser("doctor", parents=[common], help=text, description=text)
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    parser.add_argument("--quick", action="store_true", help="do not measure how fast the models run")
+    parser.set_defaults(command=_doctor)
+    text = "show the log of the last conversation"
+    log = commands.add_parser("log", parents=[common], help=text, description=text)
+    which = log.add_mutually_exclusive_group()
+    which.add_argument("--last", action="store_const", const="", dest="session", help="the last one (the default)")
+    which.add_argument("--session", metavar="ID", default="", help="another one, by its id or the beginning of it")
+    log.set_defaults(command=_log)
+
+
+def _add_devices(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    text = "list microphones and loudspeakers, or test a pair of them (devices test)"
+    parser = commands.add_parser("devices", parents=[common], help=text, description=text)
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    parser.set_defaults(command=_devices, action="list")
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION")
+    text = "hear the microphone, play a test tone, and measure the echo from the loudspeaker to the microphone"
+    test = actions.add_parser("test", parents=[common], help=text, description=text,
+                              argument_default=argparse.SUPPRESS)  # fmt: skip
+    test.add_argument("--input", dest="input_device", metavar="NAME", help="microphone (default: as configured)")
+    test.add_argument("--output", dest="output_device", metavar="NAME", help="loudspeaker (default: as configured)")
+    test.add_argument("--json", action="store_true", help="one JSON document instead of text")
 
 
 def _add_models(commands: _Commands, common: argparse.ArgumentParser) -> None:
     text = "list, fetch, verify, locate and remove models"
-    parser = commands.add_parser("models", parents=[common], help=text, description=text)
+    offline = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    offline.add_argument("--offline", action="store_true",
+                         help="fail where the network is needed; the same as VIVAVOCE_OFFLINE=1")  # fmt: skip
+    parents = [common, offline]
+    parser = commands.add_parser("models", parents=parents, help=text, description=text)
     parser.set_defaults(command=_models)
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    offline = argparse.ArgumentParser(add_help=False)
-    offline.add_argument("--offline", action="store_true", help="do not use the network; fail where it is needed")
-    listing = actions.add_parser("list", parents=[common], help="every model of the catalog and its state")
+    listing = actions.add_parser("list", parents=parents, help="every model of the catalog and its state")
     listing.add_argument("--json", action="store_true", help="one JSON document instead of text")
-    fetching = actions.add_parser("fetch", parents=[common, offline], help="bring models into the store")
+    fetching = actions.add_parser("fetch", parents=parents, help="bring models into the store")
     fetching.add_argument("names", nargs="*", metavar="NAME", help="default: the starter set")
-    verifying = actions.add_parser("verify", parents=[common], help="read every byte again and compare the SHA-256")
+    verifying = actions.add_parser("verify", parents=parents, help="read every byte again and compare the SHA-256")
     verifying.add_argument("names", nargs="*", metavar="NAME", help="default: what is in the store")
     for action, help_text in (("path", "print the folder of a model"), ("remove", "delete a model from the store")):
-        one = actions.add_parser(action, parents=[common], help=help_text)
+        one = actions.add_parser(action, parents=parents, help=help_text)
         one.add_argument("name", metavar="NAME")
 
 
@@ -142,10 +163,15 @@ def _add_config(commands: _Commands, common: argparse.ArgumentParser) -> None:
 def _add_bench_and_replay(commands: _Commands, common: argparse.ArgumentParser) -> None:
     text = "measure this machine, or check the committed documents (bench check)"
     bench = commands.add_parser("bench", parents=[common], help=text, description=text)
-    bench.add_argument("name", metavar="NAME", help="talk, check, ...")
+    bench.add_argument("name", metavar="NAME", help="talk, costs, audio, check, ...")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write the document to a file as well")
     bench.add_argument("--seed", type=_seed, default=0, metavar="N", help="start of the random choices (default: 0)")
     bench.add_argument("--turns", type=int, default=20, metavar="N", help="length of the run in turns (default: 20)")
+    bench.add_argument("--seconds", type=_seconds, default=30.0, metavar="S",
+        help="bench audio: seconds of tone in each arm (default: 30)")  # fmt: skip
+    bench.add_argument("--monitor", default="", metavar="SOURCE",
+        help="bench audio: the sound server's source that carries the loudspeaker, as in spk.monitor "
+             "(default: the microphone must hear it)")  # fmt: skip
     bench.add_argument("--table", type=Path, metavar="FILE", help="bench costs: write the cost table to a file")
     bench.set_defaults(command=_bench)
     text = "run a recorded log and its input again to the same decisions and the same audio"
@@ -166,6 +192,12 @@ def _seed(text: str) -> int:
     if text.isdecimal() and int(text) < 2**31:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {2**31 - 1}")
+
+
+def _seconds(text: str) -> float:
+    if text.isdecimal() and 1 <= int(text) <= 86_400:
+        return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no whole number of seconds from 1 to 86400")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -205,13 +237,19 @@ def _bench(args: argparse.Namespace, loaded: Loaded) -> int:
 def _devices(args: argparse.Namespace, loaded: Loaded) -> int:
     from app.cli.devices import run
 
-    return run(args)
+    return run(args, loaded.config)
 
 
 def _doctor(args: argparse.Namespace, loaded: Loaded) -> int:
     from app.cli.doctor import run
 
     return run(args, loaded)
+
+
+def _log(args: argparse.Namespace, loaded: Loaded) -> int:
+    from app.cli.log import run
+
+    return run(args, loaded.config)
 
 
 def _models(args: argparse.Namespace, loaded: Loaded) -> int:

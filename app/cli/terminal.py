@@ -94,6 +94,10 @@ class TerminalFace:
                 self.line(f"lost {device}: {reason}")
             case events.DeviceBack(device=device):
                 self.line(f"{device} is back")
+            case events.ProcessLost(process=process, reason=reason):
+                self.line(f"the {process} was lost ({reason}); starting another one")
+            case events.ProcessBack(process=process, after_ms=after_ms):
+                self.line(f"the {process} is back after {after_ms / 1000:.1f} s")
             case events.Notice(severity=severity, message=message):
                 self.line(f"{severity}: {message}")
 

@@ -30,6 +30,9 @@ class AudioSection(Section):
     rate_hz: Literal[0, 8000, 16000, 32000, 44100, 48000, 96000] = Field(
         description="Device rate in Hz; 0: the device's own"
     )
+    mode: Literal["auto", "duplex", "split"] = Field(
+        description="duplex: one stream; split: two, with their clocks matched; auto: one where it opens"
+    )
 
 
 class EarSection(Section):
@@ -78,7 +81,12 @@ class LlmSection(Section):
     """The language model."""
 
     model: str = Field(description="Model of role llm; see: vivavoce models list")
-    precision: Literal["fp32", "bf16", "int8"] = Field(description="How the weights are held in memory")
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = Field(
+        description="auto: a GPU where one works, else the CPU; cpu; cuda or cuda:N"
+    )
+    precision: Literal["auto", "fp32", "bf16", "int8"] = Field(
+        description="How the weights are held in memory; auto: int8 on the CPU, bf16 on a GPU"
+    )
     context_tokens: int = Field(ge=256, le=131072, description="Length of the conversation window in tokens")
     threads: Threads = Field(description="Threads")
     temperature: float = Field(ge=0.0, le=2.0, description="0: always the most likely token")
@@ -103,6 +111,15 @@ class Persona(Section):
     max_history_tokens: int = Field(ge=64, le=131072, description="Conversation remembered, in tokens")
 
 
+class RecoverySection(Section):
+    """What happens when a part of the program or a device is lost."""
+
+    one_moment: str = Field(description="Said when the agent needs a moment to recover; empty: nothing is said")
+    when_device_lost: Literal["default", "wait"] = Field(
+        description="Until a lost device is back: go on with the system's default device, or wait in silence"
+    )
+
+
 class PathsSection(Section):
     """Folders."""
 
@@ -120,6 +137,7 @@ class Config(Section):
     asr: AsrSection
     llm: LlmSection
     tts: TtsSection
+    recovery: RecoverySection
     paths: PathsSection
     personas: dict[str, Persona] = Field(min_length=1, description="The personas by name")
 

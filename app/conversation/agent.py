@@ -18,14 +18,16 @@ from app.commands import Command, Quit, SayText, SetMuted, StopSpeaking
 from app.conversation import turn as turns
 from app.conversation.desk import Cancelled, Delivery, Desk, Done, Failure
 from app.conversation.history import History
+from app.conversation.lag import Lag
 from app.conversation.output import ReplyOutput
 from app.conversation.reply import Marks
+from app.conversation.resume import Pending
 from app.conversation.speaker import Speaker, SpeakerSettings
 from audio.asr.filter import spoken_text
 from audio.asr.growing import DecodeRequest, GrowingConfig, GrowingTranscript
 from audio.block import HOP_MS, HOP_SAMPLES, SAMPLE_RATE_HZ, Float32Array, ms_to_samples
-from audio.io.records import FLAG_FADED, FLAG_REPLY
-from audio.protocols import Asr, Tts, TurnModel
+from audio.io.records import FLAG_FADED, FLAG_REPLY, FLAG_UNDERRUN
+from audio.protocols import Asr, Speech, Tts, TurnModel
 from gpu.llm.protocol import LanguageModel
 
 Emit = Callable[[events.Event], None]
@@ -65,13 +67,27 @@ class Conversation:
         output: ReplyOutput,
         history: History,
         emit: Emit,
+        *,
+        first_generation: int = 0,
+        last_turn: int = 0,
     ) -> None:
+        """`first_generation` and `last_turn`: what a new engine finds, where it takes over from a dead one."""
         self._engines = engines
         self._settings = settings
         self._desk = desk
         self._emit = emit
-        self._machine = turns.TurnMachine(settings.turn)
-        self._speaker = Speaker(engines.llm, engines.tts, settings.speaker, desk, output, history, emit)
+        self._machine = turns.TurnMachine(settings.turn, last_turn=last_turn)
+        self._history = history
+        self._speaker = Speaker(
+            engines.llm,
+            engines.tts,
+            settings.speaker,
+            desk,
+            output,
+            history,
+            emit,
+            first_generation=first_generation,
+        )
         self._now = 0
         self._state = turns.State.LISTENING
         held = ms_to_samples(settings.preroll_ms + 2 * settings.turn.barge_in_ms) // HOP_SAMPLES + 10
@@ -83,6 +99,7 @@ class Conversation:
         self._shown_partial = ""
         self._onset = 0
         self._playback = (0, False)
+        self._lag = Lag(emit)
 
     @property
     def is_idle(self) -> bool:
@@ -94,6 +111,11 @@ class Conversation:
         """End of the last hop."""
         return self._now
 
+    @property
+    def behind_ms(self) -> float:
+        """How long the recogniser has owed a text of the turn that is being heard."""
+        return 0.0 if self._growing is None else self._growing.behind_ms
+
     # -- inputs -----------------------------------------------------------------------------------------
 
     def hear(self, hop: np.void) -> None:
@@ -101,6 +123,8 @@ class Conversation:
         start = int(hop["block"]) * HOP_SAMPLES
         self._now = start + HOP_SAMPLES
         is_playing = bool(hop["flags"] & FLAG_REPLY)
+        if self._machine.state is turns.State.THINKING and hop["generation"] != self._speaker.generation:
+            is_playing = False  # an aside that fades: the answer has not begun
         is_voiced = bool(hop["voiced"])
         self._note_playback(hop, start)
         if self._speaker.played(int(hop["generation"]), int(hop["reply_frames"]), is_playing, self._now):
@@ -111,6 +135,7 @@ class Conversation:
         self._recent.append((int(hop["index_samples"]), clean, is_voiced))
         if self._growing is not None:
             self._growing.feed(clean, is_voiced)
+            self._cancel_void()
             self._turn_hops.append(clean)
         probability = float(hop["speech_probability"])
         is_room_known = bool(hop["room_known"])
@@ -119,6 +144,7 @@ class Conversation:
         )
         self._ask_partial()
         self._speaker.pump()
+        self._lag.observe(self._now, self.behind_ms, bool(hop["flags"] & FLAG_UNDERRUN))
         if (start // HOP_SAMPLES) % _METER_HOPS == 0:
             self._show_meters(hop)
 
@@ -127,7 +153,7 @@ class Conversation:
         match command:
             case SayText(text):
                 self._emit(events.CommandTaken(self._now, "say", text))
-                self._growing = None  # typed words are a turn of their own, whatever was being said
+                self._drop_transcript()  # typed words are a turn of their own, whatever was being said
                 self._observe(turns.TextTyped(text))
             case StopSpeaking():
                 self._emit(events.CommandTaken(self._now, "stop", ""))
@@ -151,6 +177,22 @@ class Conversation:
                 self._deliver(delivery)
         self._speaker.pump()
 
+    def go_on(self, pending: Pending) -> None:
+        """Answer what a dead engine owed, after the hops that it had not dealt with.
+
+        Where the user has begun to speak meanwhile, they have the floor, and the question stays in the history.
+        """
+        if self._machine.owe(pending.turn):
+            marks = Marks(self._now, self._now, self._now)
+            self._speaker.answer(pending.turn, pending.user, marks, self._now, begun=pending.heard)
+            self._show_state()
+        else:
+            self._history.add(pending.user, pending.heard)
+
+    def say_aside(self, speech: Speech) -> None:
+        """Say something that belongs to no turn, unless a reply is under way."""
+        self._speaker.say_aside(speech)
+
     def close(self) -> None:
         """The session ends now: what was heard of a reply is kept."""
         self._speaker.close(self._now)
@@ -160,11 +202,14 @@ class Conversation:
     def _observe(self, observation: turns.Observation) -> None:
         for decision in self._machine.step(observation):
             self._carry_out(decision)
+        self._show_state()
+
+    def _show_state(self) -> None:
         if self._machine.state is not self._state:
             self._state = self._machine.state
             self._emit(events.StateChanged(self._now, self._state.value))
             if self._state in (turns.State.SPEAKING, turns.State.LISTENING):
-                self._growing = None
+                self._drop_transcript()
 
     def _carry_out(self, decision: turns.Decision) -> None:
         match decision:
@@ -189,7 +234,23 @@ class Conversation:
 
     # -- the user's words -------------------------------------------------------------------------------
 
+    def _drop_transcript(self) -> None:
+        """Nobody wants its text any more; what was asked for must not keep the next turn's waiting."""
+        self._growing = None
+        self._cancel_void()
+
+    def _cancel_void(self) -> None:
+        """A slow recogniser would decode for minutes what longer requests and cuts have made void."""
+        for job, (kind, context) in list(self._jobs.items()):
+            if kind != "asr":
+                continue
+            growing, request_id, _ = context  # type: ignore[misc]
+            if growing is not self._growing or not growing.is_awaited(request_id):
+                del self._jobs[job]
+                self._desk.cancel(job, self._now)
+
     def _begin_transcript(self, onset_samples: int) -> None:
+        self._drop_transcript()
         self._growing = GrowingTranscript(self._settings.growing)
         self._turn_hops.clear()
         self._pause = None
@@ -232,7 +293,9 @@ class Conversation:
         """Ask for what the pause's text still lacks; report it when nothing is lacking."""
         if self._growing is None or self._pause is None:
             return
-        for request in self._growing.final_requests(self._now):
+        requests = self._growing.final_requests(self._now)
+        self._cancel_void()
+        for request in requests:
             self._decode(request)
         if self._growing.is_settled:
             self._observe(turns.PauseTranscribed(self._pause.pause, self._growing.text))

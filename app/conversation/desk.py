@@ -151,6 +151,11 @@ class Desk:
         """No job is outstanding."""
         return not self._jobs
 
+    @property
+    def outstanding(self) -> int:
+        """Jobs that have more results to come, in work or in line."""
+        return len(self._jobs)
+
     def wait(self, timeout_s: float) -> None:
         """Sleep until some worker has a result, or the time is over."""
         with self.changed:
@@ -257,14 +262,13 @@ class ChargedRelease:
         self._lines[job.kind].append(job)
 
     def cancelled(self, job: _Job, now_samples: int) -> None:
-        """Leave the line; a job that had begun holds its worker for one more result at most."""
+        """Leave the line; a job that had begun holds its worker until its next result: nothing interrupts a model."""
         line = self._lines[job.kind]
         if job not in line:
             return
         line.remove(job)
-        if job.start_samples is not None:
-            held = min(job.next_release_samples, now_samples + ms_to_samples(job.charge.each_ms))
-            self._free_at_samples[job.kind] = max(self._free_at_samples[job.kind], held)
+        if job.start_samples is not None and job.start_samples <= now_samples:
+            self._free_at_samples[job.kind] = max(self._free_at_samples[job.kind], job.next_release_samples)
 
     def pick(self, now_samples: int, desk: Desk) -> tuple[_Job, float] | None:
         """The head of a line with the smallest (index, job); an unpaced run waits until it is there."""

@@ -34,20 +34,24 @@ class History:
         """The whole prompt for answering `user`. An empty system prompt leaves the model's own in place."""
         return self._render(self.exchanges, user)
 
-    def fit(self, user: str, model: LanguageModel, *, reserve_tokens: int, limit_tokens: int) -> list[Message]:
+    def fit(
+        self, user: str, model: LanguageModel, *, reserve_tokens: int, limit_tokens: int, begun: str = ""
+    ) -> list[Message]:
         """The prompt for answering `user`, without the oldest exchanges where it would be too long.
+
+        `begun` is the part of the answer that the user has heard already; the model goes on behind it.
 
         `reserve_tokens` stay free for the reply; `limit_tokens` is the persona's quota for the prompt. The cut
         falls on every `_CUT_EXCHANGES`th exchange only: what lies behind it is computed again when it moves.
         """
         limit = min(limit_tokens, model.context_tokens - reserve_tokens)
         first = self._first_that_may_fit(model, limit)
-        messages = self._render(self.exchanges[first:], user)
+        messages = self._render(self.exchanges[first:], user, begun)
         while first < len(self.exchanges) and model.count_tokens(messages) > limit:
             first = min(first + 1, len(self.exchanges))
             if len(self.exchanges) - first > _CUT_EXCHANGES:
                 first = -(-first // _CUT_EXCHANGES) * _CUT_EXCHANGES
-            messages = self._render(self.exchanges[first:], user)
+            messages = self._render(self.exchanges[first:], user, begun)
         return messages
 
     def _first_that_may_fit(self, model: LanguageModel, limit: int) -> int:
@@ -60,11 +64,13 @@ class History:
             total -= 2 * model.count_tokens([Message("user", "")])
         return first // _CUT_EXCHANGES * _CUT_EXCHANGES
 
-    def _render(self, exchanges: Sequence[Exchange], user: str) -> list[Message]:
+    def _render(self, exchanges: Sequence[Exchange], user: str, begun: str = "") -> list[Message]:
         messages = [Message("system", self.system_prompt)] if self.system_prompt else []
         for exchange in exchanges:
             messages.append(Message("user", exchange.user))
             if exchange.heard:
                 messages.append(Message("assistant", exchange.heard))
         messages.append(Message("user", user))
+        if begun:
+            messages.append(Message("assistant", begun))
         return messages

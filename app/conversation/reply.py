@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from audio.protocols import Speech
@@ -49,6 +50,8 @@ class Reply:
     generation: int
     marks: Marks
     raw: str = ""
+    begun_chars: int = 0
+    """Length of the beginning that was heard before the engine was restarted; `raw` starts with it."""
     clauses: dict[int, VoicedClause] = field(default_factory=dict)
     """Clauses with the voice, by job."""
     jobs: set[int] = field(default_factory=set)
@@ -65,8 +68,9 @@ class Reply:
     last_played_samples: int = 0
     clause_count: int = 0
 
-    def place(self, voiced: VoicedClause, speech: Speech, frames_per_sample: float) -> None:
-        """Append a voiced clause: its words begin where the reply's audio ends so far."""
+    def place(self, voiced: VoicedClause, speech: Speech, frames_per_sample: float) -> Sequence[WordMark]:
+        """Append a voiced clause: its words begin where the reply's audio ends so far. Returns their marks."""
+        before = len(self.words)
         start = self.voiced_samples * frames_per_sample
         self.voiced_samples += len(speech.samples)
         for position, word in enumerate(speech.words):
@@ -75,13 +79,14 @@ class Reply:
             raw_end = voiced.clause.end_chars if is_last else voiced.clause.start_chars + inside
             middle = start + (word.start_samples + word.end_samples) / 2 * frames_per_sample
             self.words.append(WordMark(raw_end, middle))
+        return self.words[before:]
 
     def heard_chars(self) -> int:
         """Characters of raw text up to the last word of which half has left the loudspeaker.
 
         The design's *Heard*: words in order, so the first unheard word ends it.
         """
-        chars = 0
+        chars = self.begun_chars
         for word in self.words:
             if word.middle_frames >= self.heard_frames:
                 break

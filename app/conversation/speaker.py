@@ -58,7 +58,10 @@ class Speaker:
         output: ReplyOutput,
         history: History,
         emit: Callable[[events.Event], None],
+        *,
+        first_generation: int = 0,
     ) -> None:
+        """`first_generation`: of the last reply that this loudspeaker knows."""
         self._llm = llm
         self._tts = tts
         self._settings = settings
@@ -66,7 +69,7 @@ class Speaker:
         self._output = output
         self._history = history
         self._emit = emit
-        self._generation = 0
+        self._generation = first_generation
         self._reply: Reply | None = None
         self._stopping: _Stopping | None = None
         self._waiting: tuple[int, str, Marks] | None = None
@@ -80,28 +83,40 @@ class Speaker:
         """No reply is being made, played or stopped."""
         return self._reply is None and self._stopping is None and self._waiting is None
 
+    @property
+    def generation(self) -> int:
+        """Of what may sound now."""
+        return self._generation
+
     def owns(self, job: int) -> bool:
         """Whether this job's results are ours."""
         return job in self._warming or (self._reply is not None and job in self._reply.jobs)
 
     # -- decisions of the turn machine --------------------------------------------------------------------
 
-    def answer(self, turn: int, text: str, marks: Marks, now: int) -> None:
-        """Begin the reply to `text`, as soon as the one before has fallen silent and its heard words are known."""
+    def answer(self, turn: int, text: str, marks: Marks, now: int, *, begun: str = "") -> None:
+        """Begin the reply to `text`, as soon as the one before has fallen silent and its heard words are known.
+
+        Of a reply that was cut off by an accident, `begun` is what the user has heard; it goes on from there.
+        """
         if self._stopping is not None:
             self._waiting = (turn, text, marks)
             return
         self._generation += 1
-        reply = self._reply = Reply(turn, text, self._generation, marks)
-        self._splitter = ClauseSplitter()
-        self._tokens = self._shown_chars = 0
+        reply = self._reply = Reply(turn, text, self._generation, marks, raw=begun, begun_chars=len(begun))
+        self._splitter = ClauseSplitter(start_chars=len(begun))
+        self._tokens, self._shown_chars = 0, len(begun)
         self._output.begin(self._generation, self._tts.rate_hz)
         settings, history, llm = self._settings, self._history, self._llm
         exchanges = History(history.system_prompt, history.exchanges)
 
         def work(cancelled: Cancelled) -> Iterable[object]:
             messages = exchanges.fit(
-                text, llm, reserve_tokens=settings.max_reply_tokens, limit_tokens=settings.max_prompt_tokens
+                text,
+                llm,
+                reserve_tokens=settings.max_reply_tokens,
+                limit_tokens=settings.max_prompt_tokens,
+                begun=begun,
             )
             return llm.generate(messages, settings.sampling, max_tokens=settings.max_reply_tokens, cancelled=cancelled)
 
@@ -163,6 +178,15 @@ class Speaker:
         heard = reply.heard_text()
         self._history.add(reply.user_text, heard)
         self._emit(events.AgentSaid(now, reply.turn, reply.raw.strip(), heard, True))
+
+    def say_aside(self, speech: Speech) -> None:
+        """Say something that belongs to no turn and no history; nothing where a reply is under way."""
+        if not self.is_idle:
+            return
+        self._generation += 1
+        self._output.begin(self._generation, speech.rate_hz)
+        self._output.add(speech.samples)
+        self._output.end()
 
     def pump(self) -> None:
         """Hand audio on."""
@@ -247,6 +271,8 @@ class Speaker:
         self._tokens += 1
         reply.marks.first_token = reply.marks.first_token or now
         piece = str(delivery.value)
+        if 0 < len(reply.raw) == reply.begun_chars and piece[:1].isascii() and piece[:1].isalnum():
+            piece = " " + piece  # some tokenizers drop the space before the first word that they decode
         reply.raw += piece
         for clause in self._splitter.push(piece):
             self._voice(reply, clause, now)
@@ -275,7 +301,8 @@ class Speaker:
         clause = reply.clauses.pop(delivery.job)
         frames_per_sample = self._output.rate_hz / speech.rate_hz
         reply.marks.first_audio = reply.marks.first_audio or now
-        reply.place(clause, speech, frames_per_sample)
+        words = [[mark.raw_end, int(mark.middle_frames)] for mark in reply.place(clause, speech, frames_per_sample)]
+        self._emit(events.AgentVoiced(now, reply.turn, reply.generation, words))
         self._output.add(speech.samples)
 
     def _close_if_complete(self, reply: Reply, now: int) -> bool:

@@ -185,10 +185,10 @@ class _Pause:
 class TurnMachine:
     """See the module's text for the states."""
 
-    def __init__(self, settings: TurnSettings) -> None:
+    def __init__(self, settings: TurnSettings, *, last_turn: int = 0) -> None:
         self._settings = settings
         self.state = State.LISTENING
-        self.turn = 0
+        self.turn = last_turn
         self._now = 0
         self._last_voiced = 0
         self._last_playing = -(10**9)
@@ -223,6 +223,13 @@ class TurnMachine:
                 return self._silence_reply()
             case MuteSet(muted):
                 return self._mute(muted)
+
+    def owe(self, turn: int) -> bool:
+        """A dead engine owed the answer to `turn`. Whether it can be given now: nobody has spoken since."""
+        if self.state is not State.LISTENING or self.turn != turn:
+            return False
+        self._enter(State.THINKING)
+        return True
 
     # -- hops --
 

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app import events
 from app.config.schema import Config
 from app.conversation.agent import Conversation, ConversationSettings, Engines
 from app.conversation.costs import CostTable
 from app.conversation.desk import ChargedRelease, Desk, LiveRelease, Release
-from app.conversation.history import Exchange, History
+from app.conversation.history import History
 from app.conversation.output import ReplyOutput
+from app.conversation.resume import ResumePoint
 from app.conversation.speaker import SpeakerSettings
 from app.conversation.turn import TurnSettings
 from app.models.catalog import load_catalog
+from app.models.own import choose, engine_of
 from app.models.store import Store
 from app.paths import data_dir, default_store
 from app.samples import sample_questions
 from audio.asr.growing import GrowingConfig
 from audio.ear import EarSpec
 from gpu.llm.protocol import SamplingParams
+
+if TYPE_CHECKING:
+    from gpu.llm.model import LocalLanguageModel
 
 _ECHO_TAIL_MS = 300.0
 _RESUME_MS = 120.0
@@ -48,26 +54,27 @@ def model_files(config: Config, where: Places) -> dict[str, dict[str, Path]]:
     """Checked files of every model that the configuration names, by role, then by part.
 
     Raises:
-        ModelStoreError: one is missing, damaged or unknown.
+        ModelStoreError: one is missing, damaged or unknown, or a path to the user's own cannot be used.
     """
     store = Store(where.store, load_catalog())
-    persona = config.active_persona()
-    names = {
-        "asr": config.asr.model,
-        "vad": config.ear.vad_model,
-        "turn": config.turn.model,
-        "llm": config.llm.model,
-        "tts": persona.voice or config.tts.model,
-    }
-    return {role: store.parts(name) for role, name in names.items()}
+    return {role: dict(choose(name, role, store).parts) for role, name in _models(config).items()}
 
 
 def engine_names(config: Config) -> dict[str, str]:
     """Which engine runs each role's model."""
     catalog = load_catalog()
-    voice = config.active_persona().voice or config.tts.model
-    names = {"asr": config.asr.model, "llm": config.llm.model, "tts": voice}
-    return {role: catalog[name].engine for role, name in names.items()}
+    return {role: engine_of(name, role, catalog) for role, name in _models(config).items()}
+
+
+def _models(config: Config) -> dict[str, str]:
+    """Configured model of each role: a name of the catalog, or a path."""
+    return {
+        "asr": config.asr.model,
+        "vad": config.ear.vad_model,
+        "turn": config.turn.model,
+        "llm": config.llm.model,
+        "tts": config.active_persona().voice or config.tts.model,
+    }
 
 
 def ear_spec(config: Config, files: Mapping[str, Mapping[str, Path]]) -> EarSpec:
@@ -95,8 +102,16 @@ def check_models(config: Config, where: Places) -> None:
     validate(engine_names(config)["asr"], files["asr"], clip, cache_dir=where.cache)
 
 
-def open_engines(config: Config, where: Places) -> tuple[Engines, list[tuple[str, str, int]]]:
+def open_engines(
+    config: Config,
+    where: Places,
+    notice: Callable[[str], None] = lambda _: None,
+    *,
+    avoids_gpu: bool = False,
+) -> tuple[Engines, list[tuple[str, str, int]]]:
     """Load the models, which `check_models` has passed. Returns them and (stage, backend, bytes) of each.
+
+    `notice` is told in a sentence where the language model runs on the CPU although it should not.
 
     Raises:
         AgentError, AudioError, GpuError: what is missing or broken, with the fix.
@@ -104,19 +119,11 @@ def open_engines(config: Config, where: Places) -> tuple[Engines, list[tuple[str
     from audio.asr.registry import create as create_asr
     from audio.tts.registry import create as create_tts
     from audio.turn.smart_turn import SmartTurn
-    from gpu.llm.model import open_language_model
 
     files = model_files(config, where)
     engine = engine_names(config)
     asr = create_asr(engine["asr"], files["asr"], cache_dir=where.cache, threads=config.asr.threads)
-    llm = open_language_model(
-        files["llm"]["model"],
-        device="cpu",
-        precision=config.llm.precision,
-        context_tokens=config.llm.context_tokens,
-        cache_dir=where.cache,
-        threads=config.llm.threads,
-    )
+    llm = _open_llm(config, files["llm"]["model"], where, notice, avoids_gpu=avoids_gpu)
     llm.warm(History(config.active_persona().prompt).messages("")[:-1])
     tts = create_tts(engine["tts"], files["tts"], cache_dir=where.cache)
     turn = SmartTurn(files["turn"]["model"])
@@ -124,10 +131,39 @@ def open_engines(config: Config, where: Places) -> tuple[Engines, list[tuple[str
     backends = [
         ("asr", engine["asr"], asr.memory_bytes()),
         ("turn", turn.backend, turn.memory_bytes()),
-        ("llm", f"{engine['llm']}-{config.llm.precision}", llm.memory_bytes()),
+        ("llm", llm.backend, llm.memory_bytes()),
         ("tts", engine["tts"], tts.memory_bytes()),
     ]
     return engines, backends
+
+
+def _open_llm(
+    config: Config, path: Path, where: Places, notice: Callable[[str], None], *, avoids_gpu: bool
+) -> LocalLanguageModel:
+    """On the GPU where there is one that works, else on the CPU: slower, but it talks."""
+    from gpu.device import choose_device
+    from gpu.llm.model import open_language_model
+
+    device, problem = choose_device("cpu" if avoids_gpu else config.llm.device)
+
+    def load(device: str) -> LocalLanguageModel:
+        return open_language_model(
+            path,
+            device=device,
+            precision=config.llm.precision,
+            context_tokens=config.llm.context_tokens,
+            cache_dir=where.cache,
+            threads=config.llm.threads,
+        )
+
+    if device != "cpu":
+        try:
+            return load(device)
+        except RuntimeError as error:  # torch's own class for every CUDA failure, out of memory too
+            problem = str(error).splitlines()[0]
+    if avoids_gpu or problem:
+        notice(f"the language model runs on the CPU: {problem or 'an engine before this one died on the GPU'}")
+    return load("cpu")
 
 
 def conversation_settings(config: Config, output_latency_ms: float) -> ConversationSettings:
@@ -173,8 +209,17 @@ def open_conversation(
     emit: Callable[[events.Event], None],
     *,
     output_latency_ms: float,
-    exchanges: Sequence[Exchange] = (),
+    resume: ResumePoint,
+    first_generation: int = 0,
 ) -> Conversation:
-    """The conversation of the configured persona."""
-    history = History(config.active_persona().prompt, exchanges)
-    return Conversation(engines, conversation_settings(config, output_latency_ms), desk, output, history, emit)
+    """The conversation of the configured persona, from where it stands."""
+    return Conversation(
+        engines,
+        conversation_settings(config, output_latency_ms),
+        desk,
+        output,
+        History(config.active_persona().prompt, resume.exchanges),
+        emit,
+        first_generation=first_generation,
+        last_turn=resume.last_turn,
+    )

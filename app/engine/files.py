@@ -15,6 +15,7 @@ from app.conversation.costs import CostTable, load_costs, measured_costs, zero_c
 from app.conversation.desk import Release, ReplayRelease
 from app.conversation.history import Exchange
 from app.conversation.output import PlayedFrom, ReplayOutput, RingOutput
+from app.conversation.resume import ResumePoint
 from app.engine.builder import open_conversation, open_desk
 from app.engine.local import LocalLink, LocalSession
 from app.errors import AgentError
@@ -22,8 +23,7 @@ from app.paths import assets_dir
 from audio.block import HOP_SAMPLES, SAMPLE_RATE_HZ
 from audio.ear import Ear, EarSpec
 from audio.files import read_audio
-from audio.io.device import SimulatedSpec
-from audio.io.simulated import SimulatedDevice
+from audio.io.device import SimulatedSpec, make_simulated
 
 LIMIT_AFTER_INPUT_S = 60.0
 """A session on a file ends at the latest this long after the file."""
@@ -32,6 +32,9 @@ LIMIT_AFTER_INPUT_S = 60.0
 @dataclass(frozen=True, slots=True)
 class Log:
     """What a replay takes from an event log."""
+
+    lines: Sequence[str]
+    """The log as far as it can be replayed."""
 
     started: events.SessionStarted
     arrivals: Sequence[tuple[int, int, int]]
@@ -67,7 +70,7 @@ def open_session(
     log: Log | None = None,
 ) -> LocalSession:
     """Wire a session. `costs` None releases results as they come; a `log` is followed instead of either."""
-    device = SimulatedDevice(replace(device_spec, is_paced=False))
+    device = make_simulated(replace(device_spec, is_paced=False))
     stream = device.open()
     link = LocalLink.open(stream)
     release: Release | None = None if log is None else ReplayRelease(log.arrivals)
@@ -84,7 +87,7 @@ def open_session(
         output,
         emit,
         output_latency_ms=stream.output_latency_ms,
-        exchanges=exchanges,
+        resume=ResumePoint(exchanges),
     )
     session = LocalSession(device, link, Ear(ear, stream.rate_hz), conversation, desk, output, emit, is_paced=is_paced)
     if log is not None:
@@ -103,7 +106,7 @@ def input_end_samples(path: Path) -> int:
 
 
 def read_log(lines: Iterable[str]) -> Log:
-    """Read an event log.
+    """Read an event log, up to where a lost device or engine came back: what goes on from there is another run.
 
     Raises:
         AgentError: a line is no event, or there is no `session.started`.
@@ -113,12 +116,16 @@ def read_log(lines: Iterable[str]) -> Log:
     played: list[PlayedFrom] = []
     commands: list[tuple[int, Command]] = []
     ended = 0
+    kept: list[str] = []
     for number, line in enumerate(lines, 1):
         try:
             event = events.from_json(line)
         except ValueError as error:
             raise AgentError(f"line {number} of the log: {error}", fix="Name a file that --events wrote") from None
-        if not isinstance(event, events.SessionEnded | events.DeviceLost | events.DeviceBack):
+        if isinstance(event, events.DeviceBack | events.ProcessBack):
+            break
+        kept.append(line)
+        if not isinstance(event, events.SessionEnded | events.DeviceLost | events.ProcessLost):
             # Playback is logged at the first sample of its hop, everything else behind the last.
             ended = max(ended, event.at_samples + HOP_SAMPLES * isinstance(event, events.Playback))
         match event:
@@ -132,7 +139,7 @@ def read_log(lines: Iterable[str]) -> Log:
                 commands.append((at, _command(name, argument)))
     if started is None:
         raise AgentError("the log has no session.started", fix="Name a file that --events wrote")
-    return Log(started, arrivals, played, commands, ended)
+    return Log(kept, started, arrivals, played, commands, ended)
 
 
 def _command(name: str, argument: str) -> Command:

@@ -3,54 +3,42 @@
 engine, ear     spawned first, they load models side by side
 audio           started when both are ready; it says what the device is and makes the rings
 face (here)     creates every segment, relays events and commands, stops everything
+
+Whichever of the three is lost, another takes its place on the same rings (`app.engine.recovery`).
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
 
 from app import events
-from app.commands import Command, Quit
+from app.commands import Command, Quit, StopSpeaking
 from app.config.schema import Config
 from app.conversation.history import Exchange
+from app.conversation.output import RingOutput
+from app.conversation.resume import Progress
 from app.engine.builder import check_models, ear_spec, model_files, places
-from app.engine.process import (
-    HOP_CAPACITY,
-    Attach,
-    EngineFailed,
-    EngineSpec,
-    Ready,
-    StubSpec,
-    engine_process_main,
-)
-from app.errors import AgentError
+from app.engine.device_keeper import DeviceKeeper
+from app.engine.handle import EngineError, EngineLoaded, EngineProcess, EngineStopped
+from app.engine.process import HOP_CAPACITY, Attach, EngineSpec, JournalRef, Ready, SayOneMoment, StubSpec
+from app.engine.recovery import Outage, Restarts
+from app.engine.round_trips import RoundTrips, round_trips_file
 from app.recorder.recorder import Recorder, loudspeaker_track, session_tracks
-from audio.block import HOP_SAMPLES
+from audio.control import ControlWords
 from audio.ear import HOP_DTYPE
-from audio.ear_process import EarProcess, EarStopped
+from audio.ear_process import EarProcess, EarRunning, EarStopped, RoundTripMeasured
 from audio.io.device import DeviceSpec, SpokenUtterance, StreamFormat
-from audio.io.process import AudioProcess
 from audio.io.segments import attach
+from audio.protocols import Speech
 from audio.ring import RecordRing
 
-_LOAD_LIMIT_S = 120.0
-_STOP_LIMIT_S = 1.0
-_DRAIN_LIMIT_S = 0.6
-_ENGINE_GONE = "the engine process ended by itself"
-
-
-class EngineError(AgentError):
-    """The engine could not start, or ended by itself."""
+_QUIT_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +64,30 @@ class LiveSession:
         emit: Callable[[events.Event], None],
         *,
         exchanges: Sequence[Exchange] = (),
+        journal: JournalRef | None = None,
         record_dir: Path | None = None,
         output: Path | None = None,
         stub: StubSpec | None = None,
     ) -> None:
         self._config = config
         self._emit = emit
-        self._spec = EngineSpec(config, exchanges, stub)
+        self._spec = EngineSpec(config, journal, stub)
+        self._progress = Progress(exchanges)
         self._record_dir = record_dir
         self._output = output
         self._recorders: list[Recorder] = []
-        self._audio = AudioProcess(device)
-        self._device = device
-        self._engine: SpawnProcess | None = None
-        self._connection: Connection[Any, Any] | None = None
+        trips = RoundTrips(round_trips_file(os.environ))
+        self._device = DeviceKeeper(device, config.recovery.when_device_lost, emit, trips)
+        self._engine = EngineProcess()
         self._ear: EarProcess | None = None
-        self._is_attached = False
-        self._rate_hz = 0
+        self._has_rings = False
         self._reported_frames = 0
-        self._has_quit = False
+        self._quit_s = 0.0
+        self._one_moment: Speech | None = None
+        self._is_on_gpu = False
+        self._voice: RingOutput | None = None
+        self._restarts = {"ear": Restarts(), "engine": Restarts()}
+        self._outages: dict[str, Outage] = {}
 
     def start(self) -> StreamFormat:
         """Load, open the device, begin.
@@ -107,174 +100,224 @@ class LiveSession:
         check_models(self._config, where)
         self._ear = EarProcess(ear_spec(self._config, files))
         with _no_interrupt():
-            self._spawn_engine()
+            self._engine.start(self._spec)
             self._ear.start()
-        backends = self._expect_ready()
+        ready = self._engine.wait_ready()
+        self._take_ready(ready)
         self._ear.wait_ready()
         with _no_interrupt():
-            stream = self._audio.start(before_stream=self._attach)
-        self._rate_hz = stream.rate_hz
+            stream = self._device.start(self._attach)
         self._record(stream.rate_hz)
-        self._emit(
-            events.DeviceOpened(
-                0,
-                stream.input_name,
-                stream.output_name,
-                stream.rate_hz,
-                stream.output_latency_ms,
-                self._audio.priority,
-            )
-        )
-        for stage, backend, held in [*self._ear.backends, *backends]:
+        for stage, backend, held in [*self._ear.backends, *ready.backends]:
             self._emit(events.StageBackend(0, stage, backend, held))
+        self._show_notices(ready)
         return stream
+
+    def _take_ready(self, ready: Ready) -> None:
+        self._one_moment = ready.one_moment
+        self._is_on_gpu = any(stage == "llm" and "cuda" in backend for stage, backend, _ in ready.backends)
 
     def _attach(self, stream: StreamFormat) -> None:
         """Ear and engine stand at the rings before the first block comes, or they would begin behind."""
         assert self._ear is not None
-        refs = self._audio.refs
-        hops = self._ear.attach(refs, stream, RecordRing.nbytes(HOP_DTYPE, HOP_CAPACITY))
+        refs = self._device.audio.refs
+        trip_ms = self._device.stored_round_trip_ms()
+        hops = self._ear.attach(refs, stream, RecordRing.nbytes(HOP_DTYPE, HOP_CAPACITY), trip_ms)
         self.hop_ring = RecordRing(HOP_DTYPE, HOP_CAPACITY, attach(hops))
-        self._send(Attach(stream, hops, refs.playback, refs.control))
-        self._is_attached = True
+        self._link = Attach(stream, hops, refs.playback, refs.control, self._progress.point())
+        self._engine.attach(self._link, self._control)
+        self._has_rings = True
+        for restarts in self._restarts.values():
+            restarts.began(time.monotonic())
 
     def send(self, command: Command) -> None:
-        """Pass a user's command to the engine."""
-        self._has_quit = self._has_quit or isinstance(command, Quit)
-        self._send(command)
+        """Pass a user's command to the engine. Stop and quit work while it hangs."""
+        if isinstance(command, StopSpeaking) and self._has_rings:
+            self._control.muted = 1  # until the engine has stopped the reply itself
+            self._progress.give_up()
+            self._end_voice()
+        if isinstance(command, Quit):
+            self._quit_s = self._quit_s or time.monotonic()
+        self._engine.send(command)
 
     def poll(self, timeout_s: float) -> SessionOver | None:
-        """Relay what has come; wait up to `timeout_s` for something to come."""
-        assert self._connection is not None
-        assert self._ear is not None
-        try:
-            if self._connection.poll(timeout_s):
-                message = self._connection.recv()
-                if isinstance(message, EngineFailed):
-                    raise EngineError(message.message)
-                self._relay(message)
-        except (EOFError, OSError):
-            return SessionOver("quit") if self._has_quit else SessionOver(_ENGINE_GONE, is_error=True)
-        for happened in self._ear.poll_events():
-            if isinstance(happened, EarStopped):
-                raise EngineError(f"the ear stopped: {happened.reason}", fix="Start again")
-            trip = happened.round_trip
-            self._emit(events.DeviceRoundTrip(happened.at_samples, round(trip.delay_ms, 2), round(trip.confidence, 2)))
-        for stopped in self._audio.poll_events():
-            if stopped.is_lost:
-                self._emit(events.DeviceLost(self.now_samples, self._device_name(), stopped.reason))
-            return SessionOver(stopped.reason, stopped.spoken, stopped.is_lost)
+        """Relay what has come; wait up to `timeout_s` for something to come.
+
+        Raises:
+            EngineError: a process dies again and again, or says that it cannot run.
+        """
+        for news in self._engine.poll_events(timeout_s):
+            match news:
+                case EngineStopped() if self._quit_s:
+                    return SessionOver("quit")
+                case EngineStopped():
+                    self._lose("engine", news.reason, is_hopeless=news.is_hopeless)
+                case EngineLoaded(ready):
+                    self._end_voice()
+                    self._control.muted = 0
+                    self._engine.attach(replace(self._link, resume=self._progress.point()), self._control)
+                    self._take_ready(ready)
+                    self._show_notices(ready)
+                    self._regain("engine")
+                case _:
+                    self._relay(news)
+        if self._quit_s and time.monotonic() - self._quit_s > _QUIT_LIMIT_S:
+            return SessionOver("quit")  # an engine that hangs does not keep the user
+        self._follow_ear()
+        with _no_interrupt():
+            ended = self._device.poll()
+        self._follow_playback()
+        self._begin_again()
         self._report_losses()
-        return None
+        return None if ended is None else SessionOver(ended.reason, ended.spoken)
 
     @property
     def mic_ring(self) -> RecordRing:
         """Microphone and loudspeaker blocks, for watchers."""
-        return self._audio.mic_ring
+        return self._device.audio.mic_ring
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of those that run, by name."""
+        found = {"engine": self._engine.pid, "ear": self._ear.pid if self._ear else None}
+        found["audio"] = self._device.audio.pid if self._has_rings else None
+        return {name: pid for name, pid in found.items() if pid is not None}
+
+    @property
+    def _control(self) -> ControlWords:
+        return self._device.audio.control
 
     @property
     def now_samples(self) -> int:
         """Input index by the callback's count of blocks."""
-        return int(self._audio.control.blocks) * HOP_SAMPLES if self._is_attached else 0
+        return self._device.now_samples
 
     def stop(self) -> None:
         """End everything; no process, thread or segment is left, whatever fails on the way."""
         with ExitStack() as steps:
-            steps.callback(self._end_engine)
             if self._ear is not None:
                 steps.callback(self._ear.stop)
                 self._ear = None
-            if self._connection is not None:
-                steps.callback(self._connection.close)
             for recorder in self._recorders:
                 steps.callback(recorder.close)
             self._recorders = []
-            steps.callback(self._audio.stop)
-            if self._is_attached and self._connection is not None:
-                self._audio.control.shutdown = 1
-                self._drain(self._connection)
-            self._connection = None
+            steps.callback(self._device.stop)
+            if self._has_rings:
+                self._control.shutdown = 1
+            self._relay(self._engine.stop())
 
-    def _drain(self, connection: Connection[Any, Any]) -> None:
-        """The engine settles the reply that is being heard, and closes; its last events are kept."""
-        deadline = time.monotonic() + _DRAIN_LIMIT_S
-        try:
-            while connection.poll(max(0.0, deadline - time.monotonic())):
-                message = connection.recv()
-                if isinstance(message, list):
-                    self._relay(message)
-        except (EOFError, OSError):
+    # -- the three processes --------------------------------------------------------------------------------
+
+    def _follow_ear(self) -> None:
+        assert self._ear is not None
+        for happened in self._ear.poll_events():
+            match happened:
+                case EarStopped(reason):
+                    self._lose("ear", reason)
+                case EarRunning():
+                    self._regain("ear")
+                case RoundTripMeasured(at_samples, trip):
+                    self._device.store_round_trip(trip.delay_ms, trip.confidence)
+                    self._emit(events.DeviceRoundTrip(at_samples, round(trip.delay_ms, 2), round(trip.confidence, 2)))
+
+    def _lose(self, process: str, reason: str, *, is_hopeless: bool = False) -> None:
+        if is_hopeless or not self._restarts[process].allows(time.monotonic()):
+            raise EngineError(f"the {process} stopped: {reason}", fix="Start again; vivavoce doctor checks the machine")
+        self._emit(events.ProcessLost(self.now_samples, process, reason))
+        self._outages[process] = Outage(time.monotonic())
+
+    def _regain(self, process: str) -> None:
+        outage = self._outages.pop(process, None)
+        self._restarts[process].began(time.monotonic())
+        if outage is not None:
+            lasted_ms = round(outage.lasted_ms(time.monotonic()), 1)
+            self._emit(events.ProcessBack(self.now_samples, process, lasted_ms))
+
+    def _begin_again(self) -> None:
+        """Start successors, and ask for patience where they take their time."""
+        now_s = time.monotonic()
+        for process, outage in self._outages.items():
+            if outage.wants_start(now_s):
+                with _no_interrupt():
+                    self._start_again(process)
+            if outage.wants_word(now_s):
+                self._ask_for_patience(process)
+
+    def _start_again(self, process: str) -> None:
+        assert self._ear is not None
+        match process:
+            case "ear":
+                self._ear.restart()
+            case "engine":
+                avoids_gpu = self._is_on_gpu and self._restarts["engine"].quick_deaths > 0
+                self._spec = replace(self._spec, avoids_gpu=self._spec.avoids_gpu or avoids_gpu)
+                self._engine.restart(self._spec)
+
+    # -- the loudspeaker, while no engine writes to it --------------------------------------------------------
+
+    def _ask_for_patience(self, process: str) -> None:
+        if process == "ear":
+            self._engine.send(SayOneMoment())
             return
+        if self._one_moment is None:
+            return
+        self._voice = RingOutput(self._device.audio.playback_ring, self._control, self._link.stream.rate_hz)
+        self._voice.begin(self._control.generation + 1, self._one_moment.rate_hz)
+        self._voice.add(self._one_moment.samples)
+        self._voice.end()
+        self._control.muted = 0
+
+    def _end_voice(self) -> None:
+        self._voice = None
+
+    def _follow_playback(self) -> None:
+        """Know to the word what was heard, engine or not; speak where there is none."""
+        ring = self._device.audio.mic_ring
+        if ring.written:
+            last = (ring.position - 1) % ring.capacity
+            generation, frames = int(ring.columns["generation"][last]), int(ring.columns["reply_frames"][last])
+            if (word := self._progress.played(generation, frames)) is not None and "engine" in self._outages:
+                self._emit(word)
+        if self._engine.is_running:
+            self._end_voice()
+        elif self._voice is not None:
+            self._control.heartbeat_ns = time.monotonic_ns()
+            self._voice.pump()
+
+    # -- showing ------------------------------------------------------------------------------------------------
 
     def _relay(self, batch: Sequence[events.Event]) -> None:
-        lost_frames = int(self._audio.control.lost_frames)
+        lost_frames = int(self._control.lost_frames) if self._has_rings else 0
         for event in batch:
+            self._progress.take(event)
+            if isinstance(event, events.CommandTaken) and event.name == "stop":
+                self._control.muted = 0
             self._emit(replace(event, lost_frames=lost_frames) if isinstance(event, events.Meters) else event)
+
+    def _show_notices(self, ready: Ready) -> None:
+        for message in ready.notices:
+            self._notice("warning", message)
+
+    def _notice(self, severity: str, message: str) -> None:
+        self._emit(events.Notice(self.now_samples, severity, message))
 
     def _report_losses(self) -> None:
         """What the device or the disk lost since the last look."""
-        lost_frames = int(self._audio.control.lost_frames)
+        lost_frames = int(self._control.lost_frames)
         if lost_frames > self._reported_frames:
-            lost_ms = (lost_frames - self._reported_frames) * 1000 / self._rate_hz
+            lost_ms = (lost_frames - self._reported_frames) * 1000 / self._link.stream.rate_hz
             self._reported_frames = lost_frames
-            self._emit(events.Notice(self.now_samples, "warning", f"the sound device lost {lost_ms:.0f} ms of audio"))
+            self._notice("warning", f"the sound device lost {lost_ms:.0f} ms of audio")
         for recorder in self._recorders:
             if recorder.failure:
-                self._emit(events.Notice(self.now_samples, "error", f"the recording stopped: {recorder.failure}"))
+                self._notice("error", f"the recording stopped: {recorder.failure}")
                 recorder.failure = ""
 
     def _record(self, rate_hz: int) -> None:
         if self._record_dir is not None:
-            self._recorders.append(Recorder(self._audio.mic_ring, session_tracks(self._record_dir, rate_hz)))
+            self._recorders.append(Recorder(self._device.audio.mic_ring, session_tracks(self._record_dir, rate_hz)))
         if self._output is not None:
-            self._recorders.append(Recorder(self._audio.mic_ring, loudspeaker_track(self._output, rate_hz)))
-
-    def _spawn_engine(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, child = context.Pipe()
-        arguments = (child, self._spec, os.getpid())
-        self._engine = context.Process(target=engine_process_main, args=arguments, name="vivavoce-engine", daemon=True)
-        self._engine.start()
-        child.close()
-
-    def _expect_ready(self) -> Sequence[tuple[str, str, int]]:
-        assert self._connection is not None
-        deadline = time.monotonic() + _LOAD_LIMIT_S
-        try:
-            while not self._connection.poll(0.1):
-                if time.monotonic() > deadline:
-                    raise EngineError("the models did not load in two minutes", fix="Run: vivavoce doctor")
-            message = self._connection.recv()
-        except (EOFError, OSError):
-            raise EngineError("the engine ended while it was loading", fix="Run: vivavoce doctor") from None
-        if isinstance(message, EngineFailed):
-            raise EngineError(message.message)
-        assert isinstance(message, Ready)
-        return message.backends
-
-    def _send(self, message: object) -> None:
-        assert self._connection is not None
-        try:
-            self._connection.send(message)
-        except OSError:
-            pass  # the engine has ended; poll says so
-
-    def _end_engine(self) -> None:
-        """A loading engine hears nothing, so it is ended by signal; it holds nothing that must be saved."""
-        if self._engine is None:
-            return
-        ends = (None, self._engine.terminate, self._engine.kill)
-        for end in ends if self._is_attached else ends[1:]:
-            if end is not None:
-                end()
-            self._engine.join(_STOP_LIMIT_S / 2)
-            if self._engine.exitcode is not None:
-                break
-        self._engine.close()
-        self._engine = None
-
-    def _device_name(self) -> str:
-        return getattr(self._device, "input_name", "") or "sound device"
+            self._recorders.append(Recorder(self._device.audio.mic_ring, loudspeaker_track(self._output, rate_hz)))
 
 
 @contextmanager

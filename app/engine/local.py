@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from app import events
 from app.commands import Command, Quit
 from app.conversation.agent import Conversation
@@ -20,9 +22,8 @@ from audio.block import HOP_MS, HOPS_PER_SECOND
 from audio.control import ControlWords
 from audio.ear import Ear
 from audio.io.callback import DuplexCallback
-from audio.io.device import StreamFormat
+from audio.io.device import SteppedDevice, StreamFormat
 from audio.io.records import MIC_CAPACITY, PLAYBACK_CAPACITY, block_dtype, playback_dtype
-from audio.io.simulated import SimulatedDevice
 from audio.ring import RecordRing, RingReader
 
 _IDLE_HOPS_AT_END = HOPS_PER_SECOND
@@ -50,7 +51,7 @@ class LocalLink:
 class LocalSession:
     """The loop. `commands` are (at_samples, command), carried out behind the hop that reaches the index."""
 
-    device: SimulatedDevice
+    device: SteppedDevice
     link: LocalLink
     ear: Ear
     conversation: Conversation
@@ -65,11 +66,11 @@ class LocalSession:
     _has_round_trip: bool = False
 
     def __post_init__(self) -> None:
-        self._reader = self.link.mic_ring.reader(from_start=True)
+        self._reader = self.link.mic_ring.reader(first=0)
 
     def run(self, *, limit_s: float, should_stop: Callable[[], bool] = lambda: False) -> str:
         """Until the input is over and the agent has nothing left to say, or `limit_s`; returns the reason."""
-        self.device.start(self.link.callback)
+        self.start()
         begun = time.perf_counter()
         idle_hops = 0
         for block in range(round(limit_s * HOPS_PER_SECOND)):
@@ -77,28 +78,39 @@ class LocalSession:
                 return "interrupted"
             if self.is_paced:
                 self._wait_until(begun + (block + 1) * HOP_MS / 1000)
-            self.output.before_block(block)
-            if not self.device.step():
-                return "end of input"
-            if not self._hear():
-                return "quit"
+            if over := self.step():
+                return over
             is_over = self.conversation.now_samples >= self.input_end_samples > 0 and self.conversation.is_idle
             idle_hops = idle_hops + 1 if is_over and not self.commands else 0
             if idle_hops >= _IDLE_HOPS_AT_END:
                 return "end of input"
         return "time limit"
 
+    def start(self) -> None:
+        """The device begins, for a caller who moves on by `step`."""
+        self.device.start(self.link.callback)
+
+    def step(self) -> str:
+        """One block of the device and all that follows from it. Why the session is over, or ""."""
+        self.output.before_block(self.link.mic_ring.written)
+        if not self.device.step():
+            return "end of input"
+        return "" if self._hear() else "quit"
+
     def _hear(self) -> bool:
         """Take what the device delivered. False when the user quit."""
-        for record in self._reader.read():
-            self.conversation.hear(self.ear.process(record))
-            self._note_round_trip()
-            while self.commands and self.commands[0][0] <= self.conversation.now_samples:
-                _, command = self.commands.popleft()
-                self.conversation.command(command)
-                if isinstance(command, Quit):
-                    return False
-            self.conversation.poll()
+        return all(self._take(self.ear.process(record)) for record in self._reader.read())
+
+    def _take(self, hop: np.void) -> bool:
+        """One hop, what the user wants behind it, and what the models have ready. False when the user quit."""
+        self.conversation.hear(hop)
+        self._note_round_trip()
+        while self.commands and self.commands[0][0] <= self.conversation.now_samples:
+            _, command = self.commands.popleft()
+            self.conversation.command(command)
+            if isinstance(command, Quit):
+                return False
+        self.conversation.poll()
         return True
 
     def close(self) -> None:

@@ -12,18 +12,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from app import events
-from app.commands import Command, Quit
+from app.commands import Command, Quit, StopSpeaking
 from app.config.schema import Config
 from app.conversation.agent import Conversation, Engines
 from app.conversation.desk import Desk
-from app.conversation.history import Exchange
 from app.conversation.output import RingOutput
+from app.conversation.resume import ResumePoint
 from app.crash import describe_crash
 from app.engine.builder import open_conversation, open_desk, open_engines, places
 from app.errors import AgentError
+from app.journal import Journal
 from audio.block import HOP_MS, HOP_SAMPLES
 from audio.control import ControlWords
 from audio.ear import HOP_DTYPE
@@ -31,13 +35,18 @@ from audio.errors import AudioError
 from audio.io.device import StreamFormat
 from audio.io.records import PLAYBACK_CAPACITY, playback_dtype
 from audio.io.segments import SegmentRef, attach
+from audio.meters.signal_presence import SignalPresence
+from audio.protocols import Speech
 from audio.ring import RecordRing
 from gpu.errors import GpuError
 
-HOP_CAPACITY = 512
-"""Hops, 5 s: how far the engine may fall behind the ear."""
+HOP_CAPACITY = 4096
+"""Hops, 40 s: how much of an unfinished utterance a new engine can hear again."""
 _IDLE_WAIT_S = 0.002
+_STANDSTILL_S = 0.1
+"""No hop for so long: the device is away, and commands cannot wait for the next one."""
 _CLOSE_LIMIT_S = 0.5
+_LAST_WORDS_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +54,18 @@ class EngineSpec:
     """What the engine process is started with."""
 
     config: Config
-    exchanges: Sequence[Exchange]
+    journal: JournalRef | None = None
     stub: StubSpec | None = None
+    avoids_gpu: bool = False
+    """An engine before this one died on the GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRef:
+    """Where an engine whose face has died writes what was heard last."""
+
+    path: Path
+    session: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +84,19 @@ class Attach:
     hops: SegmentRef
     playback: SegmentRef
     control: SegmentRef
+    resume: ResumePoint
+    """What was said and heard before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The models are loaded: (stage, backend, bytes) of each."""
+    """The models are loaded."""
 
     backends: Sequence[tuple[str, str, int]]
+    """(stage, backend, bytes) of each."""
+    one_moment: Speech | None
+    """What the face plays when this engine has died: its voice dies with it."""
+    notices: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +104,13 @@ class EngineFailed:
     """The engine cannot run; one sentence."""
 
     message: str
+    is_crash: bool = False
+    """A bug of ours: another try may end otherwise. Else the reason stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class SayOneMoment:
+    """The ear has died: say that it takes a moment, unless a reply is sounding."""
 
 
 def engine_process_main(connection: Connection[Any, Any], spec: EngineSpec, parent_pid: int) -> None:
@@ -86,27 +118,32 @@ def engine_process_main(connection: Connection[Any, Any], spec: EngineSpec, pare
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        engines, backends = _load(spec)
-        connection.send(Ready(backends))
+        engines, ready = _load(spec)
+        connection.send(ready)
         attached = connection.recv()
-        _Loop(connection, spec, engines, attached, parent_pid).run()
+        _Loop(connection, spec, engines, attached, parent_pid, ready.one_moment).run()
     except (AgentError, AudioError, GpuError) as error:
         _tell(connection, EngineFailed(str(error)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent is gone, and with it everybody who could be told
     except Exception as error:
-        _tell(connection, EngineFailed(describe_crash(error)))
+        _tell(connection, EngineFailed(describe_crash(error), is_crash=True))
     # Workers may sit in a native call that nothing can interrupt; they hold no file and no segment.
     sys.stdout.flush()
     os._exit(0)
 
 
-def _load(spec: EngineSpec) -> tuple[Engines, Sequence[tuple[str, str, int]]]:
+def _load(spec: EngineSpec) -> tuple[Engines, Ready]:
     if spec.stub is not None:
         from app.bench.stubs import stub_engines
 
-        return stub_engines(spec.stub.first_token_ms, spec.stub.tts_ms), [("all", "stub", 0)]
-    return open_engines(spec.config, places(spec.config, os.environ))
+        engines = stub_engines(spec.stub.first_token_ms, spec.stub.tts_ms)
+        return engines, Ready([("all", "stub", 0)], engines.tts.synthesize(spec.config.recovery.one_moment))
+    notices: list[str] = []
+    where = places(spec.config, os.environ)
+    engines, backends = open_engines(spec.config, where, notices.append, avoids_gpu=spec.avoids_gpu)
+    phrase = spec.config.recovery.one_moment
+    return engines, Ready(backends, engines.tts.synthesize(phrase) if phrase else None, notices)
 
 
 def _tell(connection: Connection[Any, Any], message: object) -> None:
@@ -120,18 +157,29 @@ class _Loop:
     """Hops, commands and results in; playback and events out."""
 
     def __init__(
-        self, connection: Connection[Any, Any], spec: EngineSpec, engines: Engines, link: Attach, parent_pid: int
+        self,
+        connection: Connection[Any, Any],
+        spec: EngineSpec,
+        engines: Engines,
+        link: Attach,
+        parent_pid: int,
+        one_moment: Speech | None,
     ) -> None:
         self._connection = connection
+        self._journal = spec.journal
+        self._pending = link.resume.pending
         self._parent_pid = parent_pid
+        self._one_moment = one_moment
         self._control = ControlWords(attach(link.control))
         hops = RecordRing(HOP_DTYPE, HOP_CAPACITY, attach(link.hops))
-        self._hops = hops.reader(from_start=True)
+        self._hops = hops.reader(first=0)
         playback = RecordRing(playback_dtype(link.stream.block_frames), PLAYBACK_CAPACITY, attach(link.playback))
         self._desk: Desk = open_desk(None, is_paced=True)
         output = RingOutput(playback, self._control, link.stream.rate_hz)
         self._outbox: list[events.Event] = []
-        self._next_block = 0
+        self._next_block = link.resume.first_block
+        self._heard_s = time.monotonic()
+        self._presence = SignalPresence()
         self._conversation: Conversation = open_conversation(
             spec.config,
             engines,
@@ -139,35 +187,70 @@ class _Loop:
             output,
             self._outbox.append,
             output_latency_ms=link.stream.output_latency_ms,
-            exchanges=spec.exchanges,
+            resume=link.resume,
+            first_generation=self._control.generation,
         )
 
     def run(self) -> None:
         """Until shutdown, quit, or the parent's end."""
         try:
-            while not self._control.shutdown and os.getppid() == self._parent_pid:
-                self._control.heartbeat_ns = time.monotonic_ns()
-                if not self._turn():
-                    break
+            self._beat()
+            is_going_on = self._turn()
+            if self._pending is not None:
+                self._conversation.go_on(self._pending)
+            while is_going_on and not self._control.shutdown and not self._is_orphan:
+                self._beat()
+                is_going_on = self._turn()
                 self._flush()
         finally:
+            if self._is_orphan:
+                self._say_last_words()
             self._conversation.close()
-            self._flush()
             self._desk.close(_CLOSE_LIMIT_S)
+            if self._is_orphan:
+                self._write_journal()
+            else:
+                self._flush()
+
+    @property
+    def _is_orphan(self) -> bool:
+        return os.getppid() != self._parent_pid
+
+    def _beat(self) -> None:
+        self._control.heartbeat_ns = time.monotonic_ns()
 
     def _turn(self) -> bool:
         """Everything that is there now; else wait a little. False when the user quit."""
         hops = self._hops.read()
-        for hop in hops:
+        for hop in hops[hops["block"] >= self._next_block]:
             self._note_gap(int(hop["block"]))
+            self._note_presence(hop)
             self._conversation.hear(hop)
             if not self._take_commands():
                 return False
             self._conversation.poll()
-        if not len(hops):
-            self._desk.wait(_IDLE_WAIT_S)
-            self._conversation.poll()
-        return True
+        if len(hops):
+            self._heard_s = time.monotonic()
+            return True
+        self._desk.wait(_IDLE_WAIT_S)
+        self._conversation.poll()
+        return time.monotonic() - self._heard_s < _STANDSTILL_S or self._take_commands()
+
+    def _say_last_words(self) -> None:
+        """The face has died, and the loudspeaker goes silent: find out what was heard of the reply."""
+        self._conversation.command(StopSpeaking())
+        until_s = time.monotonic() + _LAST_WORDS_S
+        while time.monotonic() < until_s and not self._conversation.is_idle:
+            self._turn()
+
+    def _write_journal(self) -> None:
+        """Nobody else can any more."""
+        if self._journal is None:
+            return
+        journal = Journal(self._journal.path, session=self._journal.session)
+        for event in self._outbox:
+            journal.take(event)
+        journal.close()
 
     def _note_gap(self, block: int) -> None:
         """Sound that came to nobody, because the ear or we were seconds behind, is said."""
@@ -176,11 +259,23 @@ class _Loop:
             message = f"{missing * HOP_MS} ms of sound were lost: this machine was too busy"
             self._outbox.append(events.Notice(block * HOP_SAMPLES, "warning", message))
 
+    def _note_presence(self, hop: np.void) -> None:
+        """A microphone that is dead, muted in hardware or barred by the system delivers nothing at all: say so."""
+        has_signal = self._presence.push(float(hop["level_db"]))
+        if has_signal is not None:
+            message = "the microphone has a signal again" if has_signal else "the microphone gave no signal for 5 s"
+            severity = "info" if has_signal else "warning"
+            self._outbox.append(events.Notice(int(hop["block"]) * HOP_SAMPLES, severity, message))
+
     def _take_commands(self) -> bool:
         while self._connection.poll():
-            command: Command = self._connection.recv()
-            self._conversation.command(command)
-            if isinstance(command, Quit):
+            message: Command | SayOneMoment = self._connection.recv()
+            if isinstance(message, SayOneMoment):
+                if self._one_moment is not None:
+                    self._conversation.say_aside(self._one_moment)
+                continue
+            self._conversation.command(message)
+            if isinstance(message, Quit):
                 return False
         return True
 

@@ -27,7 +27,7 @@ class Recorder:
     def __init__(self, mic_ring: RecordRing, tracks: dict[str, WavWriter]) -> None:
         """`tracks`: file for the ring's column `near` (microphone) and `far` (loudspeaker), one or both."""
         self._tracks = tracks
-        self._reader = mic_ring.reader(from_start=True)
+        self._reader = mic_ring.reader(first=0)
         self._next_block = 0
         self.lost_blocks = 0
         self.failure = ""

@@ -93,3 +93,36 @@ def test_full_disk_is_one_sentence_and_the_journal_stays_whole(tmp_path: Path, m
     again = Journal(path)
     assert again.exchanges() == [Exchange("one", "eins")]
     again.close()
+
+
+def test_words_are_kept_as_they_are_heard(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    journal = Journal(path)
+    say(journal, 1, "one", None)
+    journal.take(events.AgentText(0, 1, 1, "First words,", 0))
+    journal.take(events.AgentText(0, 1, 2, "then more.", 13))
+    for chars in (5, 12, 12, 17):
+        journal.take(events.AgentWord(0, 1, chars))
+    killed = Journal(tmp_path / "j.jsonl")  # whoever opens it next: the first one was never closed
+    assert killed.exchanges() == [Exchange("one", "First words, then")]
+    killed.close()
+    journal.take(events.AgentSaid(0, 1, "First words, then more.", "First words, then more.", False))
+    journal.close()
+    settled = Journal(path)
+    assert settled.exchanges() == [Exchange("one", "First words, then more.")]
+    settled.close()
+
+
+def test_an_engine_without_a_face_writes_the_last_words(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    face = Journal(path)
+    say(face, 1, "one", None)
+    face.take(events.AgentText(0, 1, 1, "First words.", 0))
+    face.take(events.AgentWord(0, 1, 5))
+    engine = Journal(path, session=face.session)
+    engine.take(events.AgentSaid(0, 1, "First words.", "First words.", True))
+    engine.close()
+    face.close()
+    again = Journal(path)
+    assert again.exchanges() == [Exchange("one", "First words.")]
+    again.close()

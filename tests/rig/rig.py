@@ -45,12 +45,11 @@ class PulseRig:
         """Start the server; it answers when this returns."""
         command = f'. "{_HERE / "audio_pulse.sh"}" start'
         env = {**os.environ, "AUDIO_DIR": str(self.folder)}
-        done = subprocess.run(
-            [*_realtime(), "bash", "-c", command], env=env, capture_output=True, text=True, timeout=30
-        )
+        done = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True, timeout=30)
         if done.returncode != 0:
             log = self.folder / "log"
             raise RuntimeError(f"no sound server: {done.stderr} {log.read_text() if log.exists() else ''}")
+        _hurry(int((self.folder / "pid").read_text()))
         return self
 
     def stop(self) -> None:
@@ -82,12 +81,11 @@ class PulseRig:
         self.stop()
 
 
-def _realtime() -> list[str]:
-    """Prefix that keeps the server on time on a busy machine, where that is allowed."""
-    prefix = ["chrt", "-f", "20"]
-    if shutil.which("chrt") is None or subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
-        return []
-    return prefix
+def _hurry(pid: int) -> None:
+    """Keep the server on time on a busy machine, where that is allowed; it sets itself back when it starts."""
+    if shutil.which("chrt") is not None:
+        command = ["chrt", "--all-tasks", "--fifo", "--pid", "20", str(pid)]
+        subprocess.run(command, capture_output=True, check=False)
 
 
 def _end(pid: int) -> None:

@@ -82,7 +82,7 @@ def test_configuration_travels_to_another_process() -> None:
         ("llm.temperature=3", "llm.temperature", "cannot be 3 (flag --set llm.temperature=3). Allowed: a number"),
         ("llm.temperature=nan", "llm.temperature", "Allowed: a number, 0.0 to 2.0"),
         ("llm.temprature=1", "llm.temprature", "Did you mean llm.temperature?"),
-        ("llm.precision=int4", "llm.precision", "Allowed: fp32, bf16 or int8"),
+        ("llm.precision=int4", "llm.precision", "Allowed: auto, fp32, bf16 or int8"),
         ("llm.seed=abc", "llm.seed", "Allowed: a whole number, 0 to 2147483647"),
         ("llm.top_p=0", "llm.top_p", "Allowed: a number, more than 0.0 to 1.0"),
         ('ear.chain=["reverb"]', "ear.chain", "Allowed: a list of echo or denoise"),

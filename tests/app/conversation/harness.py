@@ -56,13 +56,15 @@ class Talk:
         played: list[PlayedFrom] | None = None,
         exchanges: list[Exchange] | None = None,
         max_reply_tokens: int = 100,
+        first_generation: int = 0,
+        last_turn: int = 0,
     ) -> None:
         block = RATE_HZ // 100
         self.mic = RecordRing(block_dtype(block), MIC_CAPACITY)
         self.playback = RecordRing(playback_dtype(block), PLAYBACK_CAPACITY)
         self.control = ControlWords()
         self.callback = DuplexCallback(self.mic, self.playback, self.control, RATE_HZ)
-        self.reader = self.mic.reader(from_start=True)
+        self.reader = self.mic.reader(first=0)
         self.log: list[events.Event] = []
         self.history = History("", exchanges or [])
         self.desk = Desk(release or ChargedRelease(costs, is_paced=False), costs)
@@ -73,7 +75,17 @@ class Talk:
         )
         speaker = SpeakerSettings(SamplingParams(), max_reply_tokens, 1000, output_latency_ms=0.0)
         settings = ConversationSettings(TURN, speaker, GrowingConfig(), preroll_ms=300)
-        self.conversation = Conversation(engines, settings, self.desk, self.output, self.history, self.log.append)
+        self.control.generation = first_generation
+        self.conversation = Conversation(
+            engines,
+            settings,
+            self.desk,
+            self.output,
+            self.history,
+            self.log.append,
+            first_generation=first_generation,
+            last_turn=last_turn,
+        )
         self.block = 0
         self._onset = -1
         self._out = np.zeros(block, np.float32)

@@ -16,6 +16,7 @@ from app.conversation.agent import Engines
 from app.conversation.desk import LiveRelease, ReplayRelease
 from app.conversation.history import Exchange
 from app.conversation.output import PlayedFrom
+from app.conversation.resume import Pending
 from audio.block import HOP_SAMPLES
 from gpu.llm.protocol import Message, SamplingParams
 
@@ -345,3 +346,65 @@ def test_a_log_replays_to_the_same_decisions_and_audio(talk: Callable[..., Talk]
         again.hop(voiced, command)  # type: ignore[arg-type]
     assert again.lines() == live.lines()
     np.testing.assert_array_equal(again.sound(), live.sound())
+
+
+# -- after an accident --------------------------------------------------------------------------------------
+
+
+def test_an_owed_answer_goes_on_behind_the_last_heard_word(talk: Callable[..., Talk]) -> None:
+    model = SpyModel([" four five six."])
+    one = talk(replace(ENGINES, llm=model), first_generation=7, last_turn=3)
+    one.silence(500)
+    one.conversation.go_on(Pending(3, "count", "One two three"))
+    said = one.until(events.AgentSaid)
+    whole = "One two three four five six."
+    assert said == events.AgentSaid(said.at_samples, 3, whole, whole, False)
+    assert model.prompts[0][-2:] == [Message("user", "count"), Message("assistant", "One two three")]
+    assert [event.start_chars for event in one.of(events.AgentText)] == [len("One two three ")]
+    assert one.control.generation == 8
+    assert one.history.exchanges == [Exchange("count", "One two three four five six.")]
+    assert [event.text for event in one.of(events.AgentText)] == ["four five six."]
+
+
+def test_an_owed_answer_cut_off_again_keeps_what_was_heard_of_both(talk: Callable[..., Talk]) -> None:
+    one = talk(replace(ENGINES, llm=SpyModel([" four five six seven eight."])), last_turn=1)
+    one.silence(100)
+    one.conversation.go_on(Pending(1, "count", "One two three"))
+    one.until(events.AgentWord)
+    one.hop(command=StopSpeaking())
+    said = one.until(events.AgentSaid)
+    assert said.heard.startswith("One two three four")
+    assert said.text.startswith(said.heard)
+    assert said.heard != said.text
+
+
+def test_a_user_who_speaks_meanwhile_has_the_floor(talk: Callable[..., Talk]) -> None:
+    one = talk(last_turn=1)
+    one.say(300)
+    one.conversation.go_on(Pending(1, "count", "One"))
+    assert one.of(events.AgentText) == []
+    assert one.history.exchanges == [Exchange("count", "One")]
+    assert one.of(events.UserSpeechStarted)[0].turn == 2
+    assert one.until(events.AgentSaid).turn == 2
+
+
+def test_an_aside_sounds_and_is_nobodys_turn(talk: Callable[..., Talk]) -> None:
+    one = talk()
+    one.silence(100)
+    one.conversation.say_aside(StubTts(delay_ms=0).synthesize("One moment, please."))
+    one.silence(3000)
+    assert np.abs(one.sound()).max() > 0.01
+    assert one.history.exchanges == []
+    assert one.of(events.AgentSaid) == []
+    one.say(300)
+    assert one.until(events.AgentSaid).turn == 1
+
+
+def test_an_aside_does_not_touch_a_reply(talk: Callable[..., Talk]) -> None:
+    one = talk()
+    one.hop(command=SayText("hello"))
+    one.until(events.AgentWord)
+    generation = one.control.generation
+    one.conversation.say_aside(StubTts(delay_ms=0).synthesize("One moment, please."))
+    assert one.control.generation == generation
+    assert one.until(events.AgentSaid).interrupted is False

@@ -14,7 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from app.journal import Journal
 from app.models.store import Store
+from audio.io.segments import sweep_stale
 
 ROOT = Path(__file__).resolve().parents[3]
 LEAVE_LIMIT_S = 2.0
@@ -127,26 +129,56 @@ def test_killed_face_takes_its_processes_with_it_and_the_next_run_sweeps(session
     one.process.send_signal(signal.SIGKILL)
     assert still_alive(children, limit_s=3.0) == []
     assert segments_of(one.process.pid)
-    from audio.io.segments import sweep_stale
-
     one.process.wait()
     assert len(sweep_stale()) >= 4
     assert segments_of(one.process.pid) == []
 
 
 @pytest.mark.slow
-def test_dead_engine_is_one_sentence_and_no_success(session: Callable[..., Session]) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_dead_engine_is_replaced_and_the_conversation_goes_on(
+    session: Callable[..., Session], how: signal.Signals
+) -> None:
     one = session()
-    one.until("state hearing")
+    one.until("state speaking")
+    engine = max(one.children(), key=lambda child: child.memory_info().rss)
+    begun = time.monotonic()
+    engine.send_signal(how)
+    one.until("process.lost")
+    one.until("process.back")
+    print(f"an engine after {time.monotonic() - begun:.1f} s")
+    answered = one.types().count("agent.said")
+    while one.types().count("agent.said") <= answered:  # what it owed, or the next question
+        time.sleep(0.05)
+        assert time.monotonic() - begun < 60
     children = one.children()
-    engine = max(children, key=lambda child: child.memory_info().rss)
-    engine.kill()
-    _, errors = one.process.communicate(timeout=10)
-    assert one.process.returncode == 2
-    assert errors.startswith("vivavoce: the session ended by itself")
-    assert len(errors.strip().splitlines()) == 1
+    one.process.send_signal(signal.SIGINT)
+    out, errors = one.process.communicate(timeout=10)
+    assert (one.process.returncode, errors) == (0, "")
+    assert "the engine was lost" in out
+    assert "the engine is back after" in out
     assert still_alive(children) == []
     assert segments_of(one.process.pid) == []
+
+
+@pytest.mark.slow
+def test_words_heard_before_the_face_was_killed_are_in_the_journal(session: Callable[..., Session]) -> None:
+    one = session()
+    one.until("state speaking")
+    time.sleep(1.0)
+    children = one.children()
+    one.process.send_signal(signal.SIGKILL)
+    assert still_alive(children, limit_s=3.0) == []
+    events = [json.loads(line) for line in one.log.read_text().splitlines() if line.endswith("}")]
+    text = " ".join(event["text"] for event in events if event["type"] == "agent.text")
+    journal = Journal(one.log.parent / "journal.jsonl")
+    (exchange,) = journal.exchanges()
+    journal.close()
+    assert exchange.user == "What is the capital of France?"
+    assert exchange.heard
+    assert text.startswith(exchange.heard)
+    one.process.wait()
+    sweep_stale()
 
 
 @pytest.mark.slow
