@@ -39,7 +39,7 @@ _LOST_GRACE_S = 0.2
 _HANG_LIMIT_S = 2.0
 _POLL_S = 0.001
 _CHECK_S = 0.1
-_ORPHAN_GRACE_S = 0.3
+_ORPHAN_GRACE_S = 1.0
 _HOP_NS = HOP_MS * 1_000_000
 _REOPENED_NS = 250_000_000
 """A longer gap between two blocks is a stream that was opened anew, and its round trip is another one."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 from rig import PulseRig, missing_tools
 
 from app.errors import ModelStoreError
@@ -20,6 +21,10 @@ from app.models.catalog import load_catalog
 from app.models.store import Store
 from app.paths import default_store
 from audio.block import Float32Array
+
+# How long an example takes says nothing on a shared machine.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 _GRACE_S = 3.0
 _SHARED_MEMORY = Path("/dev/shm")

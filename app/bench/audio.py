@@ -38,7 +38,7 @@ from audio.io.priority import raise_priority
 from audio.io.process import AudioProcess
 from audio.io.records import MIC_CAPACITY, PLAYBACK_CAPACITY, block_dtype, playback_dtype
 from audio.io.segments import attach
-from audio.io.stream_child import StreamRefs
+from audio.io.stream_child import DeviceStopped, StreamRefs
 from audio.ring import RecordRing
 
 ARMS = ("idle", "busy")
@@ -69,7 +69,7 @@ def measure(config: Config, *, seed: int, size: Size) -> list[Row]:
 
     Raises:
         DeviceError, AudioError: the devices of the configuration cannot be opened.
-        AgentError: the device went away, or the monitor cannot be recorded.
+        AgentError: the monitor cannot be recorded, or this machine is too busy to measure anything.
     """
     spec = PortAudioSpec(config.audio.input, config.audio.output, config.audio.rate_hz or None)
     segments = max(1, math.ceil(size.seconds / _SEGMENT_S))
@@ -85,7 +85,7 @@ def _segment(spec: PortAudioSpec, arm: str, seconds: float, monitor: str) -> dic
     stream = process.start()
     try:
         with _recorded(monitor, stream.rate_hz) as recording, _burning(BUSY_THREADS if arm == "busy" else 0):
-            near, times_ns = _play(process, stream, round(seconds * 100))
+            near, times_ns, stopped = _play(process, stream, round(seconds * 100))
             lost_frames = int(process.control.lost_frames)
             counts = {"late_blocks": int(process.control.late_blocks), "underruns": int(process.control.underruns)}
     finally:
@@ -101,24 +101,28 @@ def _segment(spec: PortAudioSpec, arm: str, seconds: float, monitor: str) -> dic
         "seconds": seconds,
         "tone_s": round(heard.tone_s, 2),
         "breaks": heard.breaks,
+        "stopped": stopped,
         "lost_ms": round(lost_frames * 1000 / stream.rate_hz, 2),
         **counts,
         "gap_ms": _gaps_ms(times_ns),
     }
 
 
-def _play(process: AudioProcess, stream: StreamFormat, blocks: int) -> tuple[Float32Array, np.ndarray[Any, Any]]:
-    """Have `blocks` of tone played; the microphone (N,) meanwhile, and the time of every callback."""
+def _play(process: AudioProcess, stream: StreamFormat, blocks: int) -> tuple[Float32Array, np.ndarray[Any, Any], str]:
+    """Have `blocks` of tone played; the microphone (N,) meanwhile, the time of every callback, why it stopped early."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     arguments = (sender, process.refs, stream, blocks, os.getpid())
     player = context.Process(target=_player_main, args=arguments, name="vivavoce-player", daemon=True)
     player.start()
     sender.close()
+    reason = ""
     try:
         while not receiver.poll(_POLL_S):
-            for stopped in process.poll_events():
-                raise AgentError(f"the sound device stopped: {stopped.reason}", fix="Connect it and measure again")
+            for happened in process.poll_events():
+                if isinstance(happened, DeviceStopped):
+                    reason = happened.reason
+                    process.control.shutdown = 1  # tells the player too
         near, times_ns, unread = receiver.recv()
     except EOFError:
         raise AgentError("the process that plays the tone died", fix="Measure again") from None
@@ -127,7 +131,7 @@ def _play(process: AudioProcess, stream: StreamFormat, blocks: int) -> tuple[Flo
         end_child(player, 1.0)
     if unread:
         raise AgentError(f"{unread} blocks were not read in time", fix="Measure again on a quieter machine")
-    return near, times_ns
+    return near, times_ns, reason
 
 
 def _player_main(sender: Connection, refs: StreamRefs, stream: StreamFormat, blocks: int, parent_pid: int) -> None:
@@ -137,12 +141,13 @@ def _player_main(sender: Connection, refs: StreamRefs, stream: StreamFormat, blo
     frames = stream.block_frames
     reader = RecordRing(block_dtype(frames), MIC_CAPACITY, attach(refs.mic)).reader()
     ring = RecordRing(playback_dtype(frames), PLAYBACK_CAPACITY, attach(refs.playback))
-    ControlWords(attach(refs.control)).generation = 1
+    control = ControlWords(attach(refs.control))
+    control.generation = 1
     near: list[Any] = []
     times_ns: list[Any] = []
     fed = 0
     until_s = math.inf
-    while time.monotonic() < until_s and os.getppid() == parent_pid:
+    while time.monotonic() < until_s and not control.shutdown and os.getppid() == parent_pid:
         while fed < blocks and ring.free():
             slot = ring.slot()
             slot["samples"] = tone(fed * frames, frames, stream.rate_hz)
@@ -233,6 +238,7 @@ def metrics(rows: Sequence[Row]) -> Metrics:
             f"{arm}_late_blocks": float(sum(row["late_blocks"] for row in mine)),
             f"{arm}_underruns": float(sum(row["underruns"] for row in mine)),
             f"{arm}_breaks": float(sum(row["breaks"] for row in mine)) if is_heard else math.nan,
+            f"{arm}_stops": float(sum(bool(row["stopped"]) for row in mine)),
             f"{arm}_tone_missing_s": sum(max(0.0, row["seconds"] - row["tone_s"]) for row in mine),
             f"{arm}_gap_p99_ms": max(row["gap_ms"]["p99"] for row in mine),
             f"{arm}_gap_max_ms": max(row["gap_ms"]["max"] for row in mine),
@@ -249,6 +255,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
             f"the audio process got {', '.join(granted)} instead of SCHED_FIFO: sound may break under load; "
             "vivavoce doctor names the fix"
         )
+    lines += sorted({f"a stream ended early: {row['stopped']}" for row in rows if row["stopped"]})
     if any(row["breaks"] is None for row in rows):
         lines.append("the microphone does not hear the tone, so breaks are not counted: give --monitor SOURCE")
     return lines

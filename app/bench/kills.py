@@ -87,8 +87,9 @@ class _Run:
                 self._is_back("audio")
 
     def _is_back(self, process: str) -> None:
-        if self.kills and self.kills[-1].process == process and not self.kills[-1].back_ns:
-            self.kills[-1].back_ns = time.monotonic_ns()
+        kill = next((kill for kill in reversed(self.kills) if kill.process == process), None)
+        if kill is not None and not kill.back_ns:
+            kill.back_ns = time.monotonic_ns()
 
 
 def measure(config: Config, *, seed: int, size: Size) -> list[Row]:

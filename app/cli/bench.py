@@ -8,12 +8,12 @@ import os
 import sys
 from pathlib import Path
 
-from app.bench import audio, costs, talk
+from app.bench import audio, costs, soak, talk
 from app.bench.document import Benchmark, check_document, document_text, make_document
 from app.config.schema import Config
 from app.errors import AgentError
 
-BENCHMARKS: dict[str, Benchmark] = {bench.name: bench for bench in (talk.BENCHMARK, costs.BENCHMARK, audio.BENCHMARK)}
+BENCHMARKS: dict[str, Benchmark] = {module.BENCHMARK.name: module.BENCHMARK for module in (talk, costs, audio, soak)}
 DOCUMENTS = Path("docs/benchmarks")
 
 
@@ -28,8 +28,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if load1 > 0.5:
         print(f"note: the load average is {load1:.1f}; times are worth something on a quiet machine", file=sys.stderr)
     benchmark = BENCHMARKS[args.name]
-    size = audio.Size(args.seconds, args.monitor) if args.name == "audio" else talk.Size(turns=args.turns)
-    rows = benchmark.measure(config, seed=args.seed, size=size)
+    rows = benchmark.measure(config, seed=args.seed, size=_size(args))
     for line in audio.remarks(rows) if args.name == "audio" else ():
         print(f"note: {line}", file=sys.stderr)
     command = " ".join(["vivavoce", *sys.argv[1:]])
@@ -43,6 +42,16 @@ def run(args: argparse.Namespace, config: Config) -> int:
         args.json.write_text(document_text(document), encoding="utf-8")
     print(text)
     return 0
+
+
+def _size(args: argparse.Namespace) -> object:
+    """How much of each scene, in the benchmark's own terms."""
+    match args.name:
+        case "audio":
+            return audio.Size(args.seconds, args.monitor)
+        case "soak":
+            return soak.Size(args.hours, args.sessions)
+    return talk.Size(turns=args.turns)
 
 
 def _check() -> int:

@@ -163,7 +163,7 @@ def _add_config(commands: _Commands, common: argparse.ArgumentParser) -> None:
 def _add_bench_and_replay(commands: _Commands, common: argparse.ArgumentParser) -> None:
     text = "measure this machine, or check the committed documents (bench check)"
     bench = commands.add_parser("bench", parents=[common], help=text, description=text)
-    bench.add_argument("name", metavar="NAME", help="talk, costs, audio, check, ...")
+    bench.add_argument("name", metavar="NAME", help="talk, costs, audio, soak, check, ...")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write the document to a file as well")
     bench.add_argument("--seed", type=_seed, default=0, metavar="N", help="start of the random choices (default: 0)")
     bench.add_argument("--turns", type=int, default=20, metavar="N", help="length of the run in turns (default: 20)")
@@ -172,6 +172,10 @@ def _add_bench_and_replay(commands: _Commands, common: argparse.ArgumentParser) 
     bench.add_argument("--monitor", default="", metavar="SOURCE",
         help="bench audio: the sound server's source that carries the loudspeaker, as in spk.monitor "
              "(default: the microphone must hear it)")  # fmt: skip
+    bench.add_argument("--hours", type=_hours, default=1.0, metavar="H",
+        help="bench soak: hours of conversation, faster than real time (default: 1)")  # fmt: skip
+    bench.add_argument("--sessions", type=_count, default=200, metavar="N",
+        help="bench soak: conversations that are opened and closed (default: 200)")  # fmt: skip
     bench.add_argument("--table", type=Path, metavar="FILE", help="bench costs: write the cost table to a file")
     bench.set_defaults(command=_bench)
     text = "run a recorded log and its input again to the same decisions and the same audio"
@@ -192,6 +196,22 @@ def _seed(text: str) -> int:
     if text.isdecimal() and int(text) < 2**31:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {2**31 - 1}")
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = 0.0
+    if 0.01 <= hours <= 1000:
+        return hours
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of hours from 0.01 to 1000")
+
+
+def _count(text: str) -> int:
+    if text.isdecimal() and 0 < int(text) <= 100_000:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 100000")
 
 
 def _seconds(text: str) -> float:

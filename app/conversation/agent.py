@@ -32,6 +32,8 @@ from gpu.llm.protocol import LanguageModel
 
 Emit = Callable[[events.Event], None]
 _METER_HOPS = 10
+_PAUSE_MS = 1000.0
+"""A reply that has not sounded for so long is shown as one that is being thought about."""
 _TURN_MODEL_HOPS = 8 * 1000 // HOP_MS
 
 
@@ -99,6 +101,7 @@ class Conversation:
         self._shown_partial = ""
         self._onset = 0
         self._playback = (0, False)
+        self._sounded = 0
         self._lag = Lag(emit)
 
     @property
@@ -125,6 +128,8 @@ class Conversation:
         is_playing = bool(hop["flags"] & FLAG_REPLY)
         if self._machine.state is turns.State.THINKING and hop["generation"] != self._speaker.generation:
             is_playing = False  # an aside that fades: the answer has not begun
+        if is_playing:
+            self._sounded = self._now
         is_voiced = bool(hop["voiced"])
         self._note_playback(hop, start)
         if self._speaker.played(int(hop["generation"]), int(hop["reply_frames"]), is_playing, self._now):
@@ -153,7 +158,10 @@ class Conversation:
         match command:
             case SayText(text):
                 self._emit(events.CommandTaken(self._now, "say", text))
-                self._drop_transcript()  # typed words are a turn of their own, whatever was being said
+                if self._machine.state is turns.State.HEARING:
+                    message = "what was being said gives way to what was typed"
+                    self._emit(events.Notice(self._now, "warning", message))
+                self._drop_transcript()  # typed words are a turn of their own
                 self._observe(turns.TextTyped(text))
             case StopSpeaking():
                 self._emit(events.CommandTaken(self._now, "stop", ""))
@@ -205,8 +213,11 @@ class Conversation:
         self._show_state()
 
     def _show_state(self) -> None:
-        if self._machine.state is not self._state:
-            self._state = self._machine.state
+        state = self._machine.state
+        if state is turns.State.SPEAKING and self._now - self._sounded >= ms_to_samples(_PAUSE_MS):
+            state = turns.State.THINKING
+        if state is not self._state:
+            self._state = state
             self._emit(events.StateChanged(self._now, self._state.value))
             if self._state in (turns.State.SPEAKING, turns.State.LISTENING):
                 self._drop_transcript()
@@ -225,10 +236,7 @@ class Conversation:
             case turns.DropTurn(turn):
                 self._emit(events.TurnDropped(self._now, turn))
             case turns.WithdrawReply(turn):
-                is_spoken_turn = self._growing is not None
-                self._speaker.withdraw(self._now, keep_question=turn is None or not is_spoken_turn)
-                if turn is not None and not is_spoken_turn:
-                    self._begin_transcript(self._onset)
+                self._speaker.withdraw(self._now, keep_question=turn is None)
             case turns.InterruptReply(onset):
                 self._speaker.interrupt(onset, self._now)
 

@@ -66,11 +66,13 @@ class History:
 
     def _render(self, exchanges: Sequence[Exchange], user: str, begun: str = "") -> list[Message]:
         messages = [Message("system", self.system_prompt)] if self.system_prompt else []
+        asked: list[str] = []  # since the last answer: one message, for many templates refuse two in a row
         for exchange in exchanges:
-            messages.append(Message("user", exchange.user))
+            asked.append(exchange.user)
             if exchange.heard:
-                messages.append(Message("assistant", exchange.heard))
-        messages.append(Message("user", user))
+                messages += [Message("user", "\n".join(asked)), Message("assistant", exchange.heard)]
+                asked = []
+        messages.append(Message("user", "\n".join([*asked, user])))
         if begun:
             messages.append(Message("assistant", begun))
         return messages

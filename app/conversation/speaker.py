@@ -123,14 +123,14 @@ class Speaker:
         reply.jobs.add(self._desk.submit("llm", work, size=float(len(text)), now_samples=now))
 
     def withdraw(self, now: int, *, keep_question: bool) -> None:
-        """Nobody has heard any of it: forget the reply, and the question too unless `keep_question`."""
+        """Nobody has heard any of it here: forget the reply, and the question too unless `keep_question`."""
         self._waiting = None
         reply = self._reply
         if reply is None:
             return
         self._cancel_jobs(reply, now)
         if keep_question:
-            self._history.add(reply.user_text, "")
+            self._history.add(reply.user_text, reply.heard_text())  # of what an engine before this one began
         self._reply = None
         self._generation += 1
         self._output.stop(self._generation)

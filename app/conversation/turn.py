@@ -7,6 +7,7 @@ makes a log replayable.
     listening -> hearing     speech
     hearing   -> thinking    the user has finished (the end-of-turn model said so, or the silence was long)
     thinking  -> hearing     the user goes on after all: the reply is withdrawn, the turn continues
+                             (a new one begins where the question was typed, or asked of an engine that died)
     thinking  -> speaking    the first sample of the reply left
     speaking  -> hearing     barge-in
     speaking  -> listening   the reply is over
@@ -199,6 +200,8 @@ class TurnMachine:
         self._pause: _Pause | None = None
         self._is_muted = False
         self._is_room_known = True
+        self._can_go_on = True
+        """The question that is being answered was heard here and now, so more words may still belong to it."""
 
     def step(self, observation: Observation) -> list[Decision]:
         """Take one observation; return what follows from it, in order."""
@@ -228,6 +231,7 @@ class TurnMachine:
         """A dead engine owed the answer to `turn`. Whether it can be given now: nobody has spoken since."""
         if self.state is not State.LISTENING or self.turn != turn:
             return False
+        self._can_go_on = False
         self._enter(State.THINKING)
         return True
 
@@ -312,6 +316,8 @@ class TurnMachine:
     def _while_thinking(self, hop: HopHeard) -> list[Decision]:
         if not (hop.is_voiced and self._has_evidence(self._settings.resume_ms)):
             return []
+        if not self._can_go_on:
+            return [WithdrawReply(None), *self._open(self._sound_onset(hop.onset_samples))]
         self._pause = None
         self._last_voiced = self._now
         self._enter(State.HEARING)
@@ -340,6 +346,7 @@ class TurnMachine:
         if not pause.text:
             self._listen()
             return [DropTurn(self.turn)]
+        self._can_go_on = True
         self._enter(State.THINKING)
         waited_ms = self._settings.min_silence_ms if is_complete else self._settings.max_silence_ms
         endpoint = min(self._now, self._last_voiced + ms_to_samples(waited_ms))
@@ -354,6 +361,7 @@ class TurnMachine:
             decisions.append(DropTurn(self.turn))
         self.turn += 1
         self._pause = None
+        self._can_go_on = False
         self._enter(State.THINKING)
         return [*decisions, Answer(self.turn, text, "text", self._now, self._now)]
 

@@ -46,7 +46,7 @@ _IDLE_WAIT_S = 0.002
 _STANDSTILL_S = 0.1
 """No hop for so long: the device is away, and commands cannot wait for the next one."""
 _CLOSE_LIMIT_S = 0.5
-_LAST_WORDS_S = 0.2
+_LAST_WORDS_S = 0.8
 
 
 @dataclass(frozen=True, slots=True)

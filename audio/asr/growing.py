@@ -140,16 +140,23 @@ class GrowingTranscript:
         new = _Segment(hops=old.hops[hop:], voiced=old.voiced[hop:])
         del old.hops[hop:], old.voiced[hop:]
         old.is_closed, old.was_cut_in_speech = True, in_speech
-        # What is out for the old segment covers audio that is now partly the new one's.
-        old.requested_hops = old.decoded_hops = -1
-        old.previous_text = ""
-        self._outstanding = {key: value for key, value in self._outstanding.items() if value[0] != self._open}
-        if old.last_voiced_hops():
-            self._waiting_since.setdefault(self._open, self._fed_hops)
-        else:
-            old.text = ""  # its words lie behind the cut, and nothing of it is decoded again
-            self._waiting_since.pop(self._open, None)
+        if not (self._covers(old.requested_hops, old) and old.requested_hops <= hop):
+            self._void(self._open)
+        elif old.decoded_hops == old.requested_hops:
+            old.hops = []
         self._segments.append(new)
+
+    def _void(self, index: int) -> None:
+        """What was asked of this segment covers audio that is now partly the next one's, or not all of its own."""
+        segment = self._segments[index]
+        segment.requested_hops = segment.decoded_hops = -1
+        segment.previous_text = ""
+        self._outstanding = {key: value for key, value in self._outstanding.items() if value[0] != index}
+        if segment.last_voiced_hops():
+            self._waiting_since.setdefault(index, self._fed_hops)
+        else:
+            segment.text = ""  # its words lie behind the cut, and nothing of it is decoded again
+            self._waiting_since.pop(index, None)
 
     @property
     def _open(self) -> int:

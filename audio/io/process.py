@@ -66,6 +66,7 @@ class AudioProcess:
         self._segments: list[Segment] = []
         self._has_ended = True
         self._rate_hz = 0
+        self._epoch_ns = 0
         self._watch = StallWatch(_HANG_LIMIT_S)
         self._opened: Opened
         self.priority = ""
@@ -103,9 +104,7 @@ class AudioProcess:
             refs = self._make_segments(opened.format)
             if before_stream is not None:
                 before_stream(opened.format)
-            if isinstance(self._spec, SimulatedSpec) and self._spec.epoch_ns is None:
-                # Its world goes on without us: a successor comes later in it, and does not repeat a disappearance.
-                self._spec = replace(self._spec, epoch_ns=time.monotonic_ns())
+            self._epoch_ns = time.monotonic_ns()
             self._connection.send(refs)
             self._expect(Started)
         except BaseException:
@@ -122,7 +121,11 @@ class AudioProcess:
         """
         self._end_process(_LOST_GRACE_S)
         self.control.running = 0
-        self._spawn(spec or self._spec, GoOn(self.refs, self._rate_hz, fallback))
+        wanted = spec or self._spec
+        if isinstance(wanted, SimulatedSpec) and wanted.epoch_ns is None:
+            # Its world goes on without us: a successor comes later in it, and does not repeat a disappearance.
+            wanted = replace(wanted, epoch_ns=self._epoch_ns)
+        self._spawn(wanted, GoOn(self.refs, self._rate_hz, fallback))
         self._has_ended = False
 
     def poll_events(self) -> list[DeviceEvent]:

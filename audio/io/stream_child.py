@@ -33,6 +33,7 @@ from audio.io.drift_mapper import SplitStats
 from audio.io.priority import one_level_lower, raise_priority
 from audio.io.records import MIC_CAPACITY, PLAYBACK_CAPACITY, block_dtype, playback_dtype
 from audio.io.segments import SegmentRef, attach
+from audio.io.spin import SpinWatch
 from audio.ring import RecordRing
 
 _POLL_S = 0.05
@@ -140,7 +141,8 @@ def audio_process_main(connection: Connection[Any, Any], spec: DeviceSpec, paren
         if go_on is None:
             connection.send(Started())
         tell = None if go_on is None else lambda: connection.send(Started())
-        stopped = _watch(device, control, connection, lambda: os.getppid() != parent_pid, tell)
+        spin = None if stream.mode == "simulated" else SpinWatch()
+        stopped = _watch(device, control, connection, lambda: os.getppid() != parent_pid, tell, spin)
         control.running = 0
         has_stopped = _stop_in_time(device)
         if stopped is not None:
@@ -205,6 +207,7 @@ def _watch(
     connection: Connection[Any, Any],
     is_orphan: Callable[[], bool],
     tell_sound: Callable[[], None] | None,
+    spin: SpinWatch | None,
 ) -> Finished | None:
     """Wait until the stream must end; why, or None where the parent wants it.
 
@@ -220,6 +223,8 @@ def _watch(
         if device.finished is not None:
             return device.finished
         now_s = time.monotonic()
+        if spin is not None and spin.is_spinning(time.process_time(), now_s):
+            return Finished("the sound driver kept a processor core busy after a gap", is_lost=True)
         if now_s >= stats_due_s and device.stats is not None:
             connection.send(DriftMeasured(device.stats))
             stats_due_s = now_s + _STATS_S

@@ -87,8 +87,8 @@ def test_a_tone_that_is_not_heard_is_not_called_whole(level: float) -> None:
 
 def _row(arm: str, **changes: object) -> dict[str, object]:
     gaps = {"p50": 10.0, "p99": 12.0, "max": 14.0}
-    row = {"arm": arm, "scheduling": "SCHED_FIFO 10", "seconds": 30.0, "tone_s": 30.0, "breaks": 0, "lost_ms": 0.0}
-    return {**row, "late_blocks": 0, "underruns": 0, "gap_ms": gaps, **changes}
+    row = {"arm": arm, "scheduling": "SCHED_FIFO 10", "seconds": 30.0, "tone_s": 30.0, "breaks": 0, "stopped": ""}
+    return {**row, "lost_ms": 0.0, "late_blocks": 0, "underruns": 0, "gap_ms": gaps, **changes}
 
 
 def test_metrics_add_up_by_arm_and_say_what_was_not_heard() -> None:
@@ -96,14 +96,16 @@ def test_metrics_add_up_by_arm_and_say_what_was_not_heard() -> None:
         _row("idle", breaks=None, scheduling="normal"),
         _row("busy", breaks=2, lost_ms=20.0, late_blocks=3, tone_s=29.5),
         _row("idle"),
-        _row("busy", breaks=1, lost_ms=10.0, underruns=1),
+        _row("busy", stopped="it fell over", breaks=1, lost_ms=10.0, underruns=1),
     ]
     found = audio.metrics(rows)
     assert (found["busy_s"], found["busy_breaks"], found["busy_lost_ms"]) == (60.0, 3.0, 30.0)
     assert (found["busy_late_blocks"], found["busy_underruns"], found["busy_tone_missing_s"]) == (3.0, 1.0, 0.5)
     assert np.isnan(found["idle_breaks"])
     assert found["fifo_share"] == 0.75
-    scheduling, unheard = audio.remarks(rows)
+    assert (found["idle_stops"], found["busy_stops"]) == (0.0, 1.0)
+    scheduling, stopped, unheard = audio.remarks(rows)
+    assert stopped == "a stream ended early: it fell over"
     assert "got SCHED_FIFO 10, normal instead of SCHED_FIFO" in scheduling
     assert "--monitor" in unheard
 
@@ -113,7 +115,7 @@ _COMMAND = [sys.executable, "-m", "app.cli.main", "bench", "audio", "--seconds",
 
 
 @pytest.mark.audio_device
-def test_a_run_on_the_rig_counts_what_the_monitor_heard(new_pulse_rig: PulseRig, tmp_path: Path) -> None:
+def test_underruns_and_chops_on_the_rig_are_what_the_monitor_heard(new_pulse_rig: PulseRig, tmp_path: Path) -> None:
     """The counts are figures, not verdicts: other programs load this machine."""
     command = [*_COMMAND, "--monitor", "spk.monitor", "--json", str(tmp_path / "audio.json")]
     done = new_pulse_rig.run(*command, timeout_s=100)

@@ -61,7 +61,7 @@ def test_version_is_one_quick_process() -> None:
     assert times.user + times.system < 0.3
 
 
-def test_freeze_support_is_the_first_statement_of_main() -> None:
+def test_a_frozen_program_does_not_spawn_itself_for_ever_freeze_support_comes_first() -> None:
     """Without it every child of a frozen program is the program again."""
     import ast
     import inspect

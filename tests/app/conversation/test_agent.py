@@ -109,7 +109,7 @@ def test_latency_stages_add_up_to_the_whole(talk: Callable[..., Talk]) -> None:
 
 
 @pytest.mark.parametrize("after_ms", [0, 10, 30, 250, 700, 1290])
-def test_interruption_stops_within_one_block_and_history_holds_the_heard_words(
+def test_bot_does_not_keep_talking_after_an_interruption_and_history_holds_the_heard_words(
     talk: Callable[..., Talk], after_ms: int
 ) -> None:
     one = talk()
@@ -151,7 +151,7 @@ def test_the_model_is_told_only_what_was_heard(talk: Callable[..., Talk]) -> Non
     assert [m.content for m in model.warmed] == ["What time is it?", heard]
 
 
-def test_user_who_goes_on_before_the_answer_makes_one_turn_and_one_reply(talk: Callable[..., Talk]) -> None:
+def test_no_sentence_is_spoken_twice_when_the_user_goes_on_before_the_answer(talk: Callable[..., Talk]) -> None:
     """Revised transcripts must not lead to duplicate replies."""
     model = SpyModel(["Good."])
     one = talk(replace(ENGINES, llm=model))
@@ -175,7 +175,7 @@ def test_noise_without_words_makes_no_turn(talk: Callable[..., Talk]) -> None:
     assert one.conversation.is_idle
 
 
-def test_what_the_recogniser_invents_from_noise_is_no_turn(talk: Callable[..., Talk]) -> None:
+def test_thank_you_from_silence_is_no_turn(talk: Callable[..., Talk]) -> None:
     """ "You" and "Thank you for watching" are what noise decodes to."""
     for invention in ("You", "Thank you for watching."):
         one = talk(replace(ENGINES, asr=StubAsr(text=invention)))

@@ -169,7 +169,7 @@ def test_short_bursts_of_residual_echo_never_interrupt() -> None:
         assert bench.hops(40, voiced=False, playing=True) == []
 
 
-def test_echo_tail_does_not_open_a_turn_but_a_user_does() -> None:
+def test_bot_audio_in_the_echo_tail_is_not_taken_for_the_user_who_is_heard_in_it() -> None:
     bench = Bench()
     answered(bench)
     bench.hops(500, voiced=False, playing=True)

@@ -162,6 +162,21 @@ def test_words_behind_a_cut_are_not_said_twice() -> None:
     assert run.growing.text == "once"
 
 
+def test_a_cut_in_the_silence_behind_the_words_does_not_ask_for_them_again() -> None:
+    growing = GrowingTranscript()
+    for number in range(500):
+        growing.feed(_hop(number), True)
+    for number in range(50):
+        growing.feed(_hop(number), False)
+    (final,) = growing.final_requests(0)
+    for number in range(2000):  # a slow recogniser, and a microphone that stays open
+        growing.feed(_hop(number), False)
+        assert growing.next_decode(0) is None
+    assert growing.on_result(final.id, "all of it", 0, 10)
+    assert growing.final_requests(0) == ()
+    assert (growing.text, growing.behind_ms) == ("all of it", 0)
+
+
 def test_how_far_the_recogniser_is_behind_counts_from_the_oldest_text_that_is_owed() -> None:
     growing = GrowingTranscript()
     for number in range(40):

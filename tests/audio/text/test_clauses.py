@@ -86,6 +86,15 @@ def test_the_first_clause_is_early(text: str, first: str) -> None:
     assert _split(text)[0].text == first
 
 
+@pytest.mark.parametrize("terminator", ["。", "！", "？", "……"])
+def test_a_chinese_reply_is_split_at_its_first_terminator(terminator: str) -> None:
+    """It has no spaces: the next character is enough, however many more sentences come."""
+    first, next_char = f"今天的天气很好我们可以去公园散步{terminator}", "你"
+    splitter = ClauseSplitter()
+    assert [clause for char in first for clause in splitter.push(char)] == []
+    assert [clause.text for clause in splitter.push(next_char)] == [first]
+
+
 def test_the_first_clause_comes_before_the_sentence_is_over() -> None:
     splitter = ClauseSplitter()
     assert [clause.text for clause in splitter.push("The moon is a celestial body that ")] == [
