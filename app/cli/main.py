@@ -51,7 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="vivavoce", parents=[common], allow_abbrev=False,
                                      description="A voice agent that runs on your own machine.",
                                      epilog="Without a command: talk.")  # fmt: skip
-    parser.set_defaults(config=None, overrides=[], command=_talk)
+    # Not `config`: set_defaults would change the option that the sub-parsers share, and they would reset it.
+    parser.set_defaults(command=_talk)
     parser.add_argument("--version", action="version", version=f"vivavoce {VERSION}")
     _add_talk_flags(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
@@ -223,7 +224,8 @@ def _seconds(text: str) -> float:
 def _run(args: argparse.Namespace) -> int:
     from app.config.load import load_config
 
-    loaded = load_config(file=args.config, env=os.environ, overrides=[*args.overrides, *_shorthands(args)])
+    overrides = [*getattr(args, "overrides", []), *_shorthands(args)]
+    loaded = load_config(file=getattr(args, "config", None), env=os.environ, overrides=overrides)
     command: Command = args.command
     return command(args, loaded)
 
