@@ -68,8 +68,10 @@ def begin_session(data: Path) -> LogSpec:
     return spec
 
 
-def setup_log(spec: LogSpec, process_name: str) -> None:
+def setup_log(spec: LogSpec, process_name: str, *, is_quiet: bool = False) -> None:
     """Log of this process, from now on: `logging.getLogger("vivavoce.…")` from INFO, all others from WARNING.
+
+    `is_quiet`: what native libraries print to the terminal is dropped from now on (ALSA tells every underrun).
 
     Also tells `faulthandler` to write to the crash file of this process. May be called again for a new session.
     """
@@ -77,6 +79,10 @@ def setup_log(spec: LogSpec, process_name: str) -> None:
     handler = _LineHandler(spec, process_name)
     logging.getLogger().addHandler(handler)
     logging.getLogger(_LOGGER).setLevel(logging.INFO)
+    if is_quiet:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)
+        os.close(null)
 
 
 def close_log() -> None:

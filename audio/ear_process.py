@@ -8,6 +8,7 @@ through the rings; the pipe carries the start, the measured round trip, and fail
 from __future__ import annotations
 
 import gc
+import logging
 import multiprocessing
 import os
 import signal
@@ -118,8 +119,10 @@ class EarProcess:
     the microphone ring meanwhile is heard late, not lost.
     """
 
-    def __init__(self, spec: EarSpec) -> None:
+    def __init__(self, spec: EarSpec, on_birth: Callable[[], None] | None = None) -> None:
+        """`on_birth` is called first thing in every child; it must be picklable."""
         self._spec = spec
+        self._on_birth = on_birth
         self._process: SpawnProcess | None = None
         self._connection: Connection[Any, Any] | None = None
         self._hops: Segment | None = None
@@ -152,7 +155,7 @@ class EarProcess:
     def _spawn(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, child = context.Pipe()
-        arguments = (child, self._spec, os.getpid())
+        arguments = (child, self._spec, os.getpid(), self._on_birth)
         self._process = context.Process(target=ear_process_main, args=arguments, name="vivavoce-ear", daemon=True)
         with one_thread_each():
             self._process.start()
@@ -286,13 +289,17 @@ class EarProcess:
         return self._process.exitcode
 
 
-def ear_process_main(connection: Connection[Any, Any], spec: EarSpec, parent_pid: int) -> None:
+def ear_process_main(
+    connection: Connection[Any, Any], spec: EarSpec, parent_pid: int, on_birth: Callable[[], None] | None = None
+) -> None:
     """Entry of the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    if on_birth is not None:
+        on_birth()
     try:
         # Loaded once for the answer to `wait_ready`; at another rate than 16 kHz only the resamplers differ.
         ear = Ear(spec)
-        priority = _raise_below_audio()
+        priority = raise_priority(_FIFO_PRIORITY)
         connection.send(_Ready(tuple(ear.backends()), priority))
         link: _Attach = connection.recv()
         ear.open(link.rate_hz, link.first_delay_ms)
@@ -312,6 +319,10 @@ def ear_process_main(connection: Connection[Any, Any], spec: EarSpec, parent_pid
             connection.send(_Failed(error.message, error.fix))
     except (EOFError, BrokenPipeError, ConnectionResetError, FileNotFoundError):
         pass  # the parent is gone, or has removed the rings before we came to them
+    except Exception as error:
+        logging.getLogger("vivavoce.ear").exception("unexpected")
+        with suppress(OSError):  # the parent is gone
+            connection.send(_Failed(f"unexpected {type(error).__name__}: {error}", ""))
 
 
 class _Orphan:
@@ -374,15 +385,6 @@ class HopLoop:
                 self._has_told_round_trip = True
                 tell(RoundTripMeasured(int(block["index"]) * HOP_SAMPLES, trip))
         return int(blocks[-1]["time_ns"]) if len(blocks) else None
-
-
-def _raise_below_audio() -> str:
-    """Raised priority, one step under the audio process."""
-    granted = raise_priority()
-    if not granted.startswith("SCHED_FIFO"):
-        return granted
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_FIFO_PRIORITY))
-    return f"SCHED_FIFO {_FIFO_PRIORITY}"
 
 
 @contextmanager

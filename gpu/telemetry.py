@@ -17,12 +17,34 @@ from typing import Any
 from gpu.errors import GpuError
 
 _NAME_BYTES = 96
+_MOST_PROCESSES = 256
+_NOT_TOLD = 2**64 - 1
+"""NVML's figure for a process whose memory it does not know (Windows, some containers)."""
+_MIG_ENABLED = 1
 _CUDA_ATTRIBUTE_VMM = 102
 """CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED."""
 
 
 class TelemetryError(GpuError):
     """NVML is not there or refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that holds memory of a GPU."""
+
+    pid: int
+    used_bytes: int | None
+    """None: the driver does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigInstance:
+    """A slice of a GPU with memory of its own."""
+
+    uuid: str
+    total_bytes: int
+    free_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +57,11 @@ class GpuInfo:
     """As in `9.0`."""
     total_bytes: int
     free_bytes: int
+    uuid: str = ""
+    processes: tuple[GpuProcess, ...] = ()
+    """Those that the driver names: none in a container, whose processes it numbers otherwise."""
+    mig: tuple[MigInstance, ...] | None = None
+    """Its slices where it is cut up (then CUDA sees one of these, never the whole); None where it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +91,15 @@ class CudaState:
 
 class _Memory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
 
 
 def has_gpu_files() -> bool:
@@ -131,7 +167,60 @@ def _gpu(nvml: Any, index: int) -> GpuInfo:
     major, minor, memory = ctypes.c_int(), ctypes.c_int(), _Memory()
     _check(nvml, nvml.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor)))
     _check(nvml, nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)))
-    return GpuInfo(index, name.value.decode(), f"{major.value}.{minor.value}", int(memory.total), int(memory.free))
+    return GpuInfo(
+        index,
+        name.value.decode(),
+        f"{major.value}.{minor.value}",
+        int(memory.total),
+        int(memory.free),
+        uuid=_uuid(nvml, handle),
+        processes=_processes(nvml, handle),
+        mig=_mig(nvml, handle),
+    )
+
+
+# What follows is told by some drivers, systems and containers only: without it the figures above still hold.
+
+
+def _uuid(nvml: Any, handle: Any) -> str:
+    text = ctypes.create_string_buffer(_NAME_BYTES)
+    return text.value.decode() if _told(nvml, "nvmlDeviceGetUUID", handle, text, _NAME_BYTES) else ""
+
+
+def _processes(nvml: Any, handle: Any) -> tuple[GpuProcess, ...]:
+    """Those that compute and those that draw; one that does both is named once, with the larger figure."""
+    found: dict[int, int | None] = {}
+    for call in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3"):
+        count, rows = ctypes.c_uint(_MOST_PROCESSES), (_Process * _MOST_PROCESSES)()
+        if not _told(nvml, call, handle, ctypes.byref(count), rows):
+            continue
+        for row in rows[: count.value]:
+            used = None if row.used == _NOT_TOLD else int(row.used)
+            found[int(row.pid)] = max((used, found.get(int(row.pid))), key=lambda value: value or 0)
+    return tuple(GpuProcess(pid, used) for pid, used in sorted(found.items()))
+
+
+def _mig(nvml: Any, handle: Any) -> tuple[MigInstance, ...] | None:
+    mode, pending, count = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
+    if not _told(nvml, "nvmlDeviceGetMigMode", handle, ctypes.byref(mode), ctypes.byref(pending)):
+        return None
+    if mode.value != _MIG_ENABLED:
+        return None
+    _told(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle, ctypes.byref(count))
+    found = []
+    for index in range(count.value):
+        slot, memory = ctypes.c_void_p(), _Memory()
+        if not _told(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index, ctypes.byref(slot)):
+            continue  # no instance in this place
+        if _told(nvml, "nvmlDeviceGetMemoryInfo", slot, ctypes.byref(memory)):
+            found.append(MigInstance(_uuid(nvml, slot), int(memory.total), int(memory.free)))
+    return tuple(found)
+
+
+def _told(nvml: Any, call: str, *arguments: Any) -> bool:
+    """Whether this driver has the call and answers it."""
+    function = getattr(nvml, call, None)
+    return function is not None and function(*arguments) == 0
 
 
 def _check(nvml: Any, code: int) -> None:

@@ -37,7 +37,9 @@ class RecitingModel:
         parts = [part.strip() + "." for part in PROSE.split(".") if part.strip()]
         first = sum(message.role == "user" for message in messages) + sampling.seed
         text = " ".join(parts[(first + offset) % len(parts)] for offset in range(self.sentences))
-        for position, word in enumerate(text.split(" ")[:max_tokens]):
+        if messages[-1].role == "assistant":  # an answer that goes on
+            text = text.removeprefix(messages[-1].content).lstrip()
+        for position, word in enumerate(text.split()[:max_tokens]):
             if cancelled():
                 return
             yield word if position == 0 else f" {word}"

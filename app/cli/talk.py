@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import logging
 import os
 import re
 import select
@@ -32,12 +33,14 @@ from app.engine.live import LiveSession
 from app.engine.process import JournalRef
 from app.errors import AgentError
 from app.journal import Journal
+from app.log import begin_session, close_log, event_line, setup_log
 from app.samples import sample_questions
 from app.version import VERSION
 from audio.block import SAMPLE_RATE_HZ
 from audio.files import read_audio
 from audio.io.device import DeviceSpec, PortAudioSpec, RoomSpec, ScriptSpec, SimulatedSpec, Utterance
 
+_logger = logging.getLogger("vivavoce.face")
 _POLL_S = 0.05
 _SIMULATED_RATE_HZ = 48_000
 _LIST_LIMIT_S = 10.0
@@ -132,8 +135,10 @@ class _Face:
         """Show, keep and log."""
         if self.journal is not None:
             self.journal.take(event)
-        if event.is_logged and self._logs:
-            self._log(event.to_json())
+        if event.is_logged:
+            _logger.info("%s", event_line(event))
+            if self._logs:
+                self._log(event.to_json())
         self.terminal.show(event)
 
     def _log(self, line: str) -> None:
@@ -151,6 +156,8 @@ class _Face:
 
 def _talk_live(args: argparse.Namespace, config: Config, face: _Face) -> int:
     device, output = _live_device(args, config, face)
+    log = begin_session(places(config, os.environ).data)
+    setup_log(log, "face")
     session = LiveSession(
         config,
         device,
@@ -159,6 +166,7 @@ def _talk_live(args: argparse.Namespace, config: Config, face: _Face) -> int:
         journal=JournalRef(face.journal.path, face.journal.session) if face.journal is not None else None,
         record_dir=args.record,
         output=args.output or output,
+        log=log,
     )
     face.terminal.line("loading the models ...")
     is_error = False
@@ -176,6 +184,7 @@ def _talk_live(args: argparse.Namespace, config: Config, face: _Face) -> int:
         finally:
             session.stop()
     face.emit(events.SessionEnded(session.now_samples, reason))
+    close_log()
     _farewell(face, reason, args.output or output)
     if is_error:
         raise AgentError(

@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from app import events
+from app.crash import describe_death
 from app.engine.recovery import Outage
 from app.engine.round_trips import DevicePair, RoundTrips, device_pair
+from app.log import LogSpec, setup_log
 from audio.block import HOP_SAMPLES
 from audio.errors import DeviceError
 from audio.io.bluetooth import advise
@@ -42,13 +45,19 @@ class DeviceKeeper:
     """`start`, then `poll` often, `stop` at the end. `audio` has rings and words all the time between."""
 
     def __init__(
-        self, spec: DeviceSpec, when_lost: str, emit: Callable[[events.Event], None], trips: RoundTrips
+        self,
+        spec: DeviceSpec,
+        when_lost: str,
+        emit: Callable[[events.Event], None],
+        trips: RoundTrips,
+        log: LogSpec | None = None,
     ) -> None:
         """`when_lost`: `default` goes on with another device meanwhile, `wait` does not."""
         self._wanted = spec
         self._when_lost = when_lost
         self._emit = emit
         self._trips = trips
+        self._log = log
         self._pair: DevicePair | None = None
         self._watcher: ServerWatcher | None = None
         self._opened = self._wanted
@@ -75,7 +84,8 @@ class DeviceKeeper:
             view, _ = look()
             self._heed_bluetooth(view)
             self._opened = self._exact(view)
-        self.audio = AudioProcess(self._opened)
+        on_birth = None if self._log is None else partial(setup_log, self._log, "audio", is_quiet=True)
+        self.audio = AudioProcess(self._opened, on_birth)
 
         def begin(stream: StreamFormat) -> None:
             self._name_pair(stream, view)
@@ -93,6 +103,7 @@ class DeviceKeeper:
         """See to the device; what ended the stream, where its end is no loss."""
         for event in self._watcher.poll() if self._watcher is not None else ():
             self._heed_server(event)
+        pid = self.audio.pid
         for happened in self.audio.poll_events():
             match happened:
                 case DeviceStopped(is_lost=False):
@@ -100,6 +111,7 @@ class DeviceKeeper:
                 case DeviceStopped() if self._outage is not None:  # what waited for the device has ended too
                     self._outage.start_again_at(time.monotonic() + _FAILED_RETRY_S)
                 case DeviceStopped(reason):
+                    reason += describe_death(self._log, "audio", pid)
                     self._lose(f"{reason}; {self._hint}" if self._hint else reason)
                 case DriftMeasured(stats):
                     self._show_drift(stats)

@@ -12,8 +12,10 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from app import events
+from app.crash import describe_death
 from app.engine.process import Attach, EngineFailed, EngineSpec, Ready, engine_process_main
 from app.errors import AgentError
+from app.log import LogSpec
 from audio.child import end_child
 from audio.control import ControlWords
 from audio.watch import StallWatch
@@ -57,6 +59,7 @@ class EngineProcess:
         self._is_running = False
         self._hanging = StallWatch(_HANG_LIMIT_S)
         self._loading_until_s = 0.0
+        self._log: LogSpec | None = None
 
     @property
     def pid(self) -> int | None:
@@ -70,6 +73,7 @@ class EngineProcess:
 
     def start(self, spec: EngineSpec) -> None:
         """Start the process; it loads its models while the caller does other things."""
+        self._log = spec.log
         context = multiprocessing.get_context("spawn")
         self._connection, child = context.Pipe()
         arguments = (child, spec, os.getpid())
@@ -153,8 +157,9 @@ class EngineProcess:
         return news
 
     def _stopped(self, reason: str, *, is_hopeless: bool = False) -> EngineStopped:
+        pid = self.pid
         self._end(_LOST_GRACE_S)
-        return EngineStopped(reason, is_hopeless)
+        return EngineStopped(reason + describe_death(self._log, "engine", pid), is_hopeless)
 
     def _drain(self, connection: Connection[Any, Any]) -> list[events.Event]:
         """The engine settles the reply that is being heard, and closes."""

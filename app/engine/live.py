@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from app import events
@@ -23,12 +24,14 @@ from app.config.schema import Config
 from app.conversation.history import Exchange
 from app.conversation.output import RingOutput
 from app.conversation.resume import Progress
+from app.crash import describe_death
 from app.engine.builder import check_models, ear_spec, model_files, places
 from app.engine.device_keeper import DeviceKeeper
 from app.engine.handle import EngineError, EngineLoaded, EngineProcess, EngineStopped
 from app.engine.process import HOP_CAPACITY, Attach, EngineSpec, JournalRef, Ready, SayOneMoment, StubSpec
 from app.engine.recovery import Outage, Restarts
 from app.engine.round_trips import RoundTrips, round_trips_file
+from app.log import LogSpec, setup_log
 from app.recorder.recorder import Recorder, loudspeaker_track, session_tracks
 from audio.control import ControlWords
 from audio.ear import HOP_DTYPE
@@ -68,16 +71,17 @@ class LiveSession:
         record_dir: Path | None = None,
         output: Path | None = None,
         stub: StubSpec | None = None,
+        log: LogSpec | None = None,
     ) -> None:
         self._config = config
         self._emit = emit
-        self._spec = EngineSpec(config, journal, stub)
+        self._spec = EngineSpec(config, journal, stub, log)
         self._progress = Progress(exchanges)
         self._record_dir = record_dir
         self._output = output
         self._recorders: list[Recorder] = []
         trips = RoundTrips(round_trips_file(os.environ))
-        self._device = DeviceKeeper(device, config.recovery.when_device_lost, emit, trips)
+        self._device = DeviceKeeper(device, config.recovery.when_device_lost, emit, trips, log)
         self._engine = EngineProcess()
         self._ear: EarProcess | None = None
         self._has_rings = False
@@ -98,7 +102,9 @@ class LiveSession:
         where = places(self._config, os.environ)
         files = model_files(self._config, where)
         check_models(self._config, where)
-        self._ear = EarProcess(ear_spec(self._config, files))
+        log = self._spec.log
+        on_birth = None if log is None else partial(setup_log, log, "ear")
+        self._ear = EarProcess(ear_spec(self._config, files), on_birth)
         with _no_interrupt():
             self._engine.start(self._spec)
             self._ear.start()
@@ -210,10 +216,11 @@ class LiveSession:
 
     def _follow_ear(self) -> None:
         assert self._ear is not None
+        pid = self._ear.pid
         for happened in self._ear.poll_events():
             match happened:
                 case EarStopped(reason):
-                    self._lose("ear", reason)
+                    self._lose("ear", reason + describe_death(self._spec.log, "ear", pid))
                 case EarRunning():
                     self._regain("ear")
                 case RoundTripMeasured(at_samples, trip):

@@ -28,6 +28,7 @@ from app.crash import describe_crash
 from app.engine.builder import open_conversation, open_desk, open_engines, places
 from app.errors import AgentError
 from app.journal import Journal
+from app.log import LogSpec, close_log, setup_log
 from audio.block import HOP_MS, HOP_SAMPLES
 from audio.control import ControlWords
 from audio.ear import HOP_DTYPE
@@ -56,6 +57,7 @@ class EngineSpec:
     config: Config
     journal: JournalRef | None = None
     stub: StubSpec | None = None
+    log: LogSpec | None = None
     avoids_gpu: bool = False
     """An engine before this one died on the GPU."""
 
@@ -117,6 +119,8 @@ def engine_process_main(connection: Connection[Any, Any], spec: EngineSpec, pare
     """Entry of the child: ends when told to, or when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if spec.log is not None:
+        setup_log(spec.log, "engine")
     try:
         engines, ready = _load(spec)
         connection.send(ready)
@@ -130,6 +134,7 @@ def engine_process_main(connection: Connection[Any, Any], spec: EngineSpec, pare
         _tell(connection, EngineFailed(describe_crash(error), is_crash=True))
     # Workers may sit in a native call that nothing can interrupt; they hold no file and no segment.
     sys.stdout.flush()
+    close_log()
     os._exit(0)
 
 

@@ -56,11 +56,13 @@ class AudioProcess:
     playback_ring: RecordRing
     control: ControlWords
 
-    def __init__(self, spec: DeviceSpec) -> None:
+    def __init__(self, spec: DeviceSpec, on_birth: Callable[[], None] | None = None) -> None:
+        """`on_birth` is called first thing in every child; it must be picklable."""
         if isinstance(spec, SimulatedSpec):
             if not spec.is_paced:
                 raise ValueError("an unpaced device is stepped by its caller and has no process")
         self._spec = spec
+        self._on_birth = on_birth
         self._process: SpawnProcess | None = None
         self._connection: Connection[Any, Any] | None = None
         self._segments: list[Segment] = []
@@ -167,7 +169,7 @@ class AudioProcess:
     def _spawn(self, spec: DeviceSpec, go_on: GoOn | None) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, child = context.Pipe()
-        arguments = (child, spec, os.getpid(), go_on)
+        arguments = (child, spec, os.getpid(), go_on, self._on_birth)
         self._process = context.Process(target=audio_process_main, args=arguments, name="vivavoce-audio", daemon=True)
         self._process.start()
         child.close()

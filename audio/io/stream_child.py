@@ -6,6 +6,7 @@ What the two say to each other stands here too; the parent's half is `audio.io.p
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import threading
@@ -112,9 +113,17 @@ class GoOn:
     fallback: DeviceSpec | None
 
 
-def audio_process_main(connection: Connection[Any, Any], spec: DeviceSpec, parent_pid: int, go_on: GoOn | None) -> None:
+def audio_process_main(
+    connection: Connection[Any, Any],
+    spec: DeviceSpec,
+    parent_pid: int,
+    go_on: GoOn | None,
+    on_birth: Callable[[], None] | None = None,
+) -> None:
     """Entry of the child: ends when told to, when the device does, or when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    if on_birth is not None:
+        on_birth()
     try:
         priority = raise_priority()
         is_fallback = False
@@ -156,6 +165,10 @@ def audio_process_main(connection: Connection[Any, Any], spec: DeviceSpec, paren
             connection.send(failed)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent is gone, and with it everybody who could be told
+    except Exception as error:
+        logging.getLogger("vivavoce.audio").exception("unexpected")
+        with suppress(OSError):  # the parent is gone
+            connection.send(Failed(f"unexpected {type(error).__name__}: {error}", "", "", True))
 
 
 def _open_again(
