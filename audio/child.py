@@ -18,4 +18,5 @@ def end_child(process: SpawnProcess, grace_s: float) -> None:
         process.join(limit_s)
         if process.exitcode is not None:
             break
-    process.close()
+    if process.exitcode is not None:  # else it hangs in the kernel, and goes when that lets it
+        process.close()

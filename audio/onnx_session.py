@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ def open_session(path: Path, *, model: str) -> Any:
     Raises:
         ModelFileError: the file is missing, or ONNX Runtime cannot load it.
     """
-    import onnxruntime
-
+    onnxruntime = _onnxruntime()
     if not path.is_file():
         raise ModelFileError(f"{model}: no file {path}", fix="Run `vivavoce models fetch`")
     options = onnxruntime.SessionOptions()
@@ -34,3 +34,15 @@ def open_session(path: Path, *, model: str) -> Any:
             f"{model}: {path.name} is no model that ONNX Runtime can load ({type(error).__name__})",
             fix="Run `vivavoce models fetch` to replace it",
         ) from error
+
+
+def _onnxruntime() -> Any:
+    """The library, silenced: since 1.32 the Linux build keeps a device id and reports to its maker half a minute later.
+
+    The variable must be set before the first import; nothing leaves this machine.
+    """
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    import onnxruntime
+
+    onnxruntime.disable_telemetry_events()
+    return onnxruntime
