@@ -1,4 +1,4 @@
-"""`vivavoce bench kills`: `kill -9` of every process at random moments of live conversations.
+"""`kill -9` of every process at random moments of live conversations; a part of `vivavoce bench soak`.
 
 A recorded user asks a question every ten seconds whatever happens, as a clock would. In each period one process
 is killed at a random moment: engine, ear and audio process in turn in one session, the face in sessions of its
@@ -9,6 +9,7 @@ goes on while no process listens to it.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -25,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from app import events
-from app.bench.document import Benchmark, Metrics, Row
+from app.bench.document import Metrics, Row
 from app.bench.playback import PlaybackWatcher
 from app.config.schema import Config
 from app.engine.live import LiveSession
@@ -44,13 +45,6 @@ _POLL_S = 0.02
 _FOUND_SHARE = 0.5
 """A question counts as heard when half of its words came through: what is asked here is whether it was lost."""
 _VICTIMS = ("engine", "ear", "audio")
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How many kills of each process."""
-
-    kills: int = 50
 
 
 @dataclass(slots=True)
@@ -92,35 +86,38 @@ class _Run:
             kill.back_ns = time.monotonic_ns()
 
 
-def measure(config: Config, *, seed: int, size: Size) -> list[Row]:
-    """Rows of every kill, every question and every reply."""
+def kill_rows(config: Config, *, seed: int, kills: int) -> list[Row]:
+    """Rows of every kill (`kills` of each process), every question and every reply, all of scene `kills`."""
+    if not kills:
+        return []
     chance = random.Random(seed)
-    rows = _fire_at_children(config, chance, size.kills * len(_VICTIMS))
-    return rows + _fire_at_faces(config, chance, size.kills)
+    rows = [*_fire_at_children(config, chance, kills * len(_VICTIMS)), *_fire_at_faces(config, chance, kills)]
+    return [{"scene": "kills", **row} for row in rows]
 
 
-def metrics(rows: Sequence[Row]) -> Metrics:
-    """What the rows say."""
+def kill_metrics(rows: Sequence[Row]) -> Metrics:
+    """What the rows of scene `kills` say."""
+    rows = [row for row in rows if row["scene"] == "kills"]
     turns = [row for row in rows if row["kind"] == "question"]
     replies = [row for row in rows if row["kind"] == "reply"]
     found: dict[str, float] = {
         "kills": float(sum(row["kind"] in ("kill", "face") for row in rows)),
-        "lost_turns": float(sum(not row["is_heard"] and not row["is_cut"] for row in turns)),
-        "questions": float(len(turns)),
-        "lost_words": float(sum(row["missing_words"] for row in replies)),
-        "invented_words": float(sum(row["unheard_words"] for row in replies)),
-        "replies": float(len(replies)),
+        "kill_lost_turns": float(sum(not row["is_heard"] and not row["is_cut"] for row in turns)),
+        "kill_questions": float(len(turns)),
+        "kill_lost_words": float(sum(row["missing_words"] for row in replies)),
+        "kill_invented_words": float(sum(row["unheard_words"] for row in replies)),
+        "kill_replies": float(len(replies)),
     }
     for process in _VICTIMS:
         kills = [row for row in rows if row["kind"] == "kill" and row["process"] == process]
         back = Rolling()
         for row in kills:
-            back.add(row["back_ms"] if row["back_ms"] is not None else float("inf"))
+            back.add(row["back_ms"] if row["back_ms"] is not None else math.inf)
         found[f"{process}_back_p50_ms"] = back.summary().p50
         found[f"{process}_back_p95_ms"] = back.summary().p95
-        found[f"{process}_back_max_ms"] = max((row["back_ms"] or float("inf") for row in kills), default=float("nan"))
+        found[f"{process}_back_max_ms"] = max((row["back_ms"] or math.inf for row in kills), default=math.nan)
     words = [row["word_ms"] for row in rows if row["kind"] == "kill" and row["word_ms"] is not None]
-    found["one_moment_max_ms"] = max(words, default=float("nan"))
+    found["one_moment_max_ms"] = max(words, default=math.nan)
     found["engine_restart_p95_s"] = found["engine_back_p95_ms"] / 1000
     return found
 
@@ -286,6 +283,3 @@ def _reply_rows(log: Sequence[events.Event], frames: Mapping[int, int], journal:
             }
         )
     return rows
-
-
-BENCHMARK = Benchmark("kills", measure, metrics)

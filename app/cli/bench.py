@@ -50,7 +50,7 @@ def _size(args: argparse.Namespace) -> object:
         case "audio":
             return audio.Size(args.seconds, args.monitor)
         case "soak":
-            return soak.Size(args.hours, args.sessions)
+            return soak.Size(args.hours, args.sessions, args.kills)
     return talk.Size(turns=args.turns)
 
 

@@ -177,6 +177,8 @@ def _add_bench_and_replay(commands: _Commands, common: argparse.ArgumentParser) 
         help="bench soak: hours of conversation, faster than real time (default: 1)")  # fmt: skip
     bench.add_argument("--sessions", type=_count, default=200, metavar="N",
         help="bench soak: conversations that are opened and closed (default: 200)")  # fmt: skip
+    bench.add_argument("--kills", type=_count_or_none, default=10, metavar="N",
+        help="bench soak: kill -9 of each process, in real time, 40 s each (default: 10; 0: none)")  # fmt: skip
     bench.add_argument("--table", type=Path, metavar="FILE", help="bench costs: write the cost table to a file")
     bench.set_defaults(command=_bench)
     text = "run a recorded log and its input again to the same decisions and the same audio"
@@ -213,6 +215,10 @@ def _count(text: str) -> int:
     if text.isdecimal() and 0 < int(text) <= 100_000:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 100000")
+
+
+def _count_or_none(text: str) -> int:
+    return 0 if text == "0" else _count(text)
 
 
 def _seconds(text: str) -> float:

@@ -13,7 +13,14 @@ from app.models.store import Store
 
 
 def _kill(process: str, back_ms: float | None, word_ms: float | None = None) -> dict[str, Any]:
-    return {"kind": "kill", "process": process, "state": "hearing", "back_ms": back_ms, "word_ms": word_ms}
+    return {
+        "scene": "kills",
+        "kind": "kill",
+        "process": process,
+        "state": "hearing",
+        "back_ms": back_ms,
+        "word_ms": word_ms,
+    }
 
 
 def test_metrics_count_what_was_lost() -> None:
@@ -29,9 +36,9 @@ def test_metrics_count_what_was_lost() -> None:
         {"kind": "reply", "heard_words": 5, "missing_words": 2, "unheard_words": 0},
         {"kind": "reply", "heard_words": 5, "missing_words": 0, "unheard_words": 1},
     ]
-    found = kills.metrics(rows)
-    assert (found["kills"], found["questions"], found["lost_turns"]) == (5, 3, 1)
-    assert (found["lost_words"], found["invented_words"]) == (2, 1)
+    found = kills.kill_metrics([{"scene": "kills", **row} for row in rows] + [{"scene": "soak", "kind": "kill"}])
+    assert (found["kills"], found["kill_questions"], found["kill_lost_turns"]) == (5, 3, 1)
+    assert (found["kill_lost_words"], found["kill_invented_words"]) == (2, 1)
     assert found["engine_back_max_ms"] == 4000
     assert found["engine_restart_p95_s"] == pytest.approx(4.0, abs=0.1)
     assert found["audio_back_max_ms"] == float("inf")
@@ -44,14 +51,13 @@ def test_killed_processes_lose_no_turn_and_no_heard_word(model_store: Store) -> 
     if model_store.missing():
         pytest.skip("the starter models are not in the store; run: vivavoce models fetch")
     config = load_config(file=None, env=os.environ).config
-    rows = kills.measure(config, seed=5, size=kills.Size(kills=1))
-    found = kills.metrics(rows)
+    found = kills.kill_metrics(kills.kill_rows(config, seed=5, kills=1))
     print(found)
     assert found["kills"] == 4
-    assert found["questions"] == 3
-    assert found["lost_turns"] == 0
-    assert found["replies"] >= 3
-    assert (found["lost_words"], found["invented_words"]) == (0, 0)
+    assert found["kill_questions"] == 3
+    assert found["kill_lost_turns"] == 0
+    assert found["kill_replies"] >= 3
+    assert (found["kill_lost_words"], found["kill_invented_words"]) == (0, 0)
     assert found["engine_back_max_ms"] <= 8000
     assert found["ear_back_max_ms"] <= 8000
     assert found["audio_back_max_ms"] <= 8000
