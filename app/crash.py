@@ -1,25 +1,56 @@
-"""What is said of a bug and of a crash: one sentence, and where the details are."""
+"""What is said of a bug, of a crash and of a machine that has nothing left: one sentence, and where the details are."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import traceback
 from datetime import datetime
 
+from app.errors import AgentError
 from app.log import LogSpec, current_log
 from app.paths import state_dir
 from app.version import VERSION
 
 _logger = logging.getLogger("vivavoce.crash")
+_OUR_PACKAGES = ("app", "audio", "gpu")
+_FIXES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free some disk space"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "Raise the limit on open files (ulimit -n 1024)"),
+    **dict.fromkeys((errno.ENOMEM, errno.EAGAIN), "Close other programs, or raise the limits (ulimit -a)"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "Choose a place that you may write to"),
+    errno.EIO: "Look after the disk or the device",
+}
+"""Errors of the system that are never a bug of ours."""
+
+
+def outside_fault(error: BaseException) -> AgentError | None:
+    """An error that the machine is to blame for, as a sentence with the fix; None: it is a bug."""
+    reason = (str(error).splitlines() or [""])[0][:200]
+    match error:
+        case OSError() if error.errno in _FIXES:
+            where = f"{error.filename}: " if error.filename else ""
+            return AgentError(f"{where}{os.strerror(error.errno).lower()}", fix=_FIXES[error.errno])
+        case MemoryError():
+            return AgentError("the memory does not suffice", fix="Close other programs, or raise the limit (ulimit -v)")
+        case ImportError() if (error.name or "").partition(".")[0] not in _OUR_PACKAGES:
+            fix = "Install it again (make run), or allow more memory (ulimit -v)"
+            return AgentError(f"a library cannot be loaded: {reason}", fix=fix)
+        case RuntimeError() if "can't start new thread" in reason:
+            return AgentError("no more threads are allowed", fix="Close other programs, or raise the limit (ulimit -u)")
+    return None
 
 
 def describe_crash(error: BaseException) -> str:
     """Keep the traceback, in the session's log where there is one; one sentence that says what happened and where."""
     details = "".join(traceback.format_exception(error))
-    log = current_log()
+    log, fault = current_log(), outside_fault(error)
     if log is not None:
         _logger.error("vivavoce %s\n%s", VERSION, details.rstrip())
+    if fault is not None:
+        return str(fault)
+    if log is not None:
         where = f"{log.path}, session {log.session}"
     else:
         where = _append_to_crash_log(details)

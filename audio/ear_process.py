@@ -249,6 +249,8 @@ class EarProcess:
         """A message of a running ear, or of one that is being restarted."""
         match message:
             case RoundTripMeasured():
+                if self._link is not None:  # what a successor should guess
+                    self._link = replace(self._link, first_delay_ms=message.round_trip.delay_ms)
                 return [message]
             case _Ready() if self._link is not None and self._hop_ring is not None:
                 first = self._next_block(self._hop_ring)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -17,6 +18,10 @@ from audio.errors import AudioFileError
 MIN_RATE_HZ = 4_000
 MAX_RATE_HZ = 384_000
 _READ_FRAMES = 4096
+_BYTES_PER_FRAME = 8
+"""Of a file that is read: its samples as float32, once in parts and once as a whole."""
+_DEVICE_BYTES_PER_S = 48_000 * 8
+"""The same at the rate of the device that plays it."""
 _FIX = "Give a WAV or FLAC file that an audio player can play"
 
 Subtype = Literal["PCM_16", "FLOAT"]
@@ -28,7 +33,8 @@ def read_audio(path: str | os.PathLike[str]) -> tuple[Float32Array, int]:
     A truncated file gives the samples that are there.
 
     Raises:
-        AudioFileError: missing, a directory, unreadable, no audio, no whole sample, or values that are no numbers.
+        AudioFileError: missing, no regular file, unreadable, no audio, no whole sample, values that are no numbers, or
+            more than fits into memory.
     """
     name = os.fspath(path)
     _check_readable(name)
@@ -37,6 +43,7 @@ def read_audio(path: str | os.PathLike[str]) -> tuple[Float32Array, int]:
     try:
         with soundfile.SoundFile(name) as file:
             rate_hz = int(file.samplerate)
+            _check_size(name, int(file.frames), rate_hz)
             samples = _read_mono(file)
     except (soundfile.LibsndfileError, TypeError, ValueError):  # TypeError: a name that libsndfile takes for raw
         raise AudioFileError(f"{name} is no audio file that we can read", fix=_FIX) from None
@@ -55,10 +62,40 @@ def _check_readable(name: str) -> None:
         raise AudioFileError(f"{name} does not exist", fix="Check the path")
     if os.path.isdir(name):
         raise AudioFileError(f"{name} is a directory", fix="Give one audio file")
+    if not os.path.isfile(name):
+        raise AudioFileError(f"{name} is no regular file", fix="Save the sound to a file, and give that")
     if os.path.getsize(name) == 0:
         raise AudioFileError(f"{name} is empty", fix=_FIX)
     if not os.access(name, os.R_OK):
         raise AudioFileError(f"{name} may not be read", fix="Give yourself read permission")
+
+
+def _check_size(name: str, frames: int, rate_hz: int) -> None:
+    """Refuse what would fill the memory: the system kills a program that tries, without a word."""
+    duration_s = frames / max(1, rate_hz)
+    wanted, free = frames * _BYTES_PER_FRAME + duration_s * _DEVICE_BYTES_PER_S, available_bytes()
+    if wanted > free:
+        raise AudioFileError(
+            f"{name} lasts {duration_s / 3600:.1f} h, which takes {wanted / 1e9:.1f} GB of memory; "
+            f"{free / 1e9:.1f} GB are free",
+            fix="Give a part of it",
+        )
+
+
+def available_bytes() -> int:
+    """Memory that a program may still take; where the system does not say, more than there can be."""
+    found = 1 << 62
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, IndexError, StopIteration):  # not Linux
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return found
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return found if limit == resource.RLIM_INFINITY else min(found, limit)
 
 
 def _read_mono(file: Any) -> Float32Array:
@@ -85,7 +122,8 @@ class WavWriter:
         subtype: `PCM_16` (clipped at full scale) or `FLOAT`.
 
     Raises:
-        AudioFileError: the file cannot be created.
+        AudioFileError: the file cannot be created; also of `write`, `flush` and `close`: it cannot go on. What
+            was written till then is a good file, and it is closed.
     """
 
     def __init__(
@@ -96,13 +134,13 @@ class WavWriter:
         self._is_float = subtype == "FLOAT"
         self._channels = channels
         self._data_bytes = 0
-        self._unflushed_frames = 0
+        self._pending = bytearray()
         try:
-            self._file = open(self.path, "wb")
+            self._file = open(self.path, "wb", buffering=0)  # a buffer that cannot be written could not be closed
         except OSError as error:
             reason = (error.strerror or "unknown reason").lower()
             raise AudioFileError(f"{path} cannot be written: {reason}", fix="Choose another place") from None
-        self._file.write(self._header())
+        self.flush()
 
     def write(self, samples: Float32Array) -> None:
         """Append (N,) for one channel, (N, channels) for more."""
@@ -113,23 +151,52 @@ class WavWriter:
             data = samples.astype("<f4")
         else:
             data = np.clip(np.rint(samples * 32768.0), -32768, 32767).astype("<i2")
-        self._data_bytes += self._file.write(data.tobytes())
-        self._unflushed_frames += len(samples)
-        if self._unflushed_frames >= self._rate_hz:
+        self._pending += data.tobytes()
+        if len(self._pending) >= self._rate_hz * self._frame_bytes:
             self.flush()
 
     def flush(self) -> None:
         """Write everything out and make the header say how much there is."""
-        self._file.seek(0)
-        self._file.write(self._header())
-        self._file.seek(0, os.SEEK_END)
-        self._file.flush()
-        self._unflushed_frames = 0
+        try:
+            self._file.seek(0, os.SEEK_END)
+            self._put(self._pending)
+            self._data_bytes += len(self._pending)
+            self._pending.clear()
+            self._file.seek(0)
+            self._put(self._header())
+        except (OSError, ValueError) as error:  # ValueError: it was closed when the disk was full
+            self._give_up()
+            reason = (getattr(error, "strerror", None) or "the disk is full").lower()
+            raise AudioFileError(f"{self.path} ends too early: {reason}", fix="Free some disk space") from None
 
     def close(self) -> None:
         """Flush and close; closing twice is harmless."""
         if not self._file.closed:
             self.flush()
+            self._file.close()
+
+    @property
+    def _frame_bytes(self) -> int:
+        return (4 if self._is_float else 2) * self._channels
+
+    def _put(self, data: bytes | bytearray) -> None:
+        """All of it: a disk that fills takes a part first."""
+        while data:
+            data = data[self._file.write(data) :]
+
+    def _give_up(self) -> None:
+        """Leave a file of whole frames whose header is right."""
+        self._pending.clear()
+        if self._file.closed:
+            return
+        with suppress(OSError):
+            head = len(self._header())
+            self._data_bytes = max(0, os.fstat(self._file.fileno()).st_size - head) // self._frame_bytes
+            self._data_bytes *= self._frame_bytes
+            self._file.truncate(head + self._data_bytes)
+            self._file.seek(0)
+            self._put(self._header())
+        with suppress(OSError):
             self._file.close()
 
     def __enter__(self) -> WavWriter:
@@ -142,8 +209,8 @@ class WavWriter:
 
     def _header(self) -> bytes:
         """RIFF header; sizes saturate at 4 GiB, where readers go by the length of the file."""
-        sample_bytes = 4 if self._is_float else 2
-        frame_bytes = sample_bytes * self._channels
+        frame_bytes = self._frame_bytes
+        sample_bytes = frame_bytes // self._channels
         code = 3 if self._is_float else 1
         layout = (code, self._channels, self._rate_hz, self._rate_hz * frame_bytes, frame_bytes, 8 * sample_bytes)
         chunks = b"WAVEfmt " + struct.pack("<IHHIIHH", 16, *layout)

@@ -9,8 +9,8 @@ from typing import Any
 from audio.errors import ModelFileError
 
 
-def open_session(path: Path, *, model: str) -> Any:
-    """An `onnxruntime.InferenceSession` on one thread.
+def open_session(source: Path | bytes, *, model: str) -> Any:
+    """An `onnxruntime.InferenceSession` on one thread, of a file or of a model in memory.
 
     One thread because two engines that spin on a machine with two cores slow each other down several
     times over; it also keeps the order of additions, and so the output bits, the same.
@@ -19,8 +19,8 @@ def open_session(path: Path, *, model: str) -> Any:
         ModelFileError: the file is missing, or ONNX Runtime cannot load it.
     """
     onnxruntime = _onnxruntime()
-    if not path.is_file():
-        raise ModelFileError(f"{model}: no file {path}", fix="Run `vivavoce models fetch`")
+    if isinstance(source, Path) and not source.is_file():
+        raise ModelFileError(f"{model}: no file {source}", fix="Run `vivavoce models fetch`")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -28,10 +28,12 @@ def open_session(path: Path, *, model: str) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        content = str(source) if isinstance(source, Path) else source
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises its own classes straight below Exception
+        name = source.name if isinstance(source, Path) else "it"
         raise ModelFileError(
-            f"{model}: {path.name} is no model that ONNX Runtime can load ({type(error).__name__})",
+            f"{model}: {name} is no model that ONNX Runtime can load ({type(error).__name__})",
             fix="Run `vivavoce models fetch` to replace it",
         ) from error
 

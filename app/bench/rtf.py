@@ -162,14 +162,14 @@ def _turn(job: Job, empty: Speed) -> Speed:
 def _asr(job: Job, empty: Speed) -> Speed:
     from audio.asr.registry import create
 
-    asr, clip = create(job.engine, job.parts, cache_dir=job.cache, threads=job.threads), _question_clip()
+    asr, clip = create(job.engine, job.parts, threads=job.threads), _question_clip()
     return _timed(empty, len(clip) / SAMPLE_RATE_HZ, lambda: asr.transcribe(clip), job.engine)
 
 
 def _tts(job: Job, empty: Speed) -> Speed:
     from audio.tts.registry import create
 
-    tts = create(job.engine, job.parts, cache_dir=job.cache)
+    tts = create(job.engine, job.parts)
     spoken = tts.synthesize(_SENTENCE)
     return _timed(empty, len(spoken.samples) / spoken.rate_hz, lambda: tts.synthesize(_SENTENCE), job.engine)
 

@@ -95,6 +95,7 @@ def _talked(rows: Sequence[Row]) -> dict[str, float]:
         "lost_turns": float(sum(row.get("outcome") == "lost" for row in both)),
         "hangs": float(hung),
         "misheard_turns": float(sum(row.get("outcome") == "misheard" for row in both)),
+        "unheard_interruptions": float(sum(row.get("outcome") == "unheard" for row in both)),
         "spurious_turns": float(sum(row["kind"] == "spurious" for row in both)),
         "clean_turns": float(sum(row.get("is_clean", False) for row in scene)),
         "latency_creep_ms": _creep_ms([row for row in scene if row.get("is_clean")]),

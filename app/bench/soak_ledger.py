@@ -8,7 +8,7 @@ from typing import Any
 
 from app import events
 from app.conversation.costs import CostTable, zero_costs
-from audio.block import HOP_SAMPLES, HOPS_PER_SECOND, SAMPLE_RATE_HZ, samples_to_ms
+from audio.block import HOP_SAMPLES, HOPS_PER_SECOND, SAMPLE_RATE_HZ, ms_to_samples, samples_to_ms
 from audio.io.device import SpokenUtterance
 from audio.wer import normalize
 
@@ -17,6 +17,7 @@ _SLOW_HANG_S = 60.0
 """While a model is slow: two decodes of the longest segment, one behind the other, and a wait for the worker."""
 _LEAST_RECALL = 0.5
 """So many of an utterance's words must be in the transcript; the rest are the recogniser's own mistakes."""
+_OVERLAP_MS = 300.0
 _SAME_ONSET_S = 1.0
 """A turn that began with the utterance is its transcript, however badly it was heard (over a loud reply, say)."""
 
@@ -61,6 +62,8 @@ class Ledger:
         """(at_samples, onset_samples of the turn that it cut short or its own time, text) of every typed question."""
         self.hangs: list[dict[str, Any]] = []
         self.notices: dict[str, int] = {}
+        self.replies: list[list[int]] = []
+        """[from, to] in samples of every time in which the agent could be heard."""
         self.state = "listening"
         self._onset_samples = 0
         self._reason = ""
@@ -86,6 +89,10 @@ class Ledger:
                     self._settle("interrupted")
                 elif state == "hearing":  # and no new turn has begun with it
                     self._settle("went on")
+                if state == "speaking":
+                    self.replies.append([event.at_samples, event.at_samples])
+                elif self.state == "speaking":
+                    self.replies[-1][1] = event.at_samples
                 self.state = state
             case events.AgentSaid(turn=turn, interrupted=is_interrupted):
                 self._said(turn, is_interrupted)
@@ -134,7 +141,9 @@ def utterance_rows(
 
     `disturbed` are the (from_s, to_s) in which something was wrong: turns that touch none of them are clean.
     `kept` are the questions in the journal. `outcome` is `lost` where what was delivered is in no final transcript,
-    or not in the journal, or was neither answered nor interrupted; `misheard` where only the words are wrong.
+    or not in the journal, or was neither answered nor interrupted; `misheard` where only the words are wrong;
+    `unheard` where the agent talked all the time and its echo hid the user, so that no turn began (how often that
+    happens in rooms that the ear knows is a figure of `bench talk`: here the ear is often new).
     """
     in_journal = set(kept)
     rows = []
@@ -150,7 +159,7 @@ def utterance_rows(
         row |= {"text": one.text, "is_delivered": one.is_delivered}
         if final is not None:
             row |= {"turn": final.turn, "heard_as": final.text, "recall": round(_recall(one.text, final.text), 2)}
-        row["outcome"] = _outcome(one, final, ledger.typed, in_journal)
+        row["outcome"] = _outcome(one, final, ledger, in_journal)
         if final is not None and final.first_played_samples:
             latency_ms = samples_to_ms(final.first_played_samples - one.end_samples) + final.output_ms
             row["voice_to_voice_ms"] = round(latency_ms, 1)
@@ -183,11 +192,14 @@ def _final_of(finals: Sequence[Final], one: Said) -> Final | None:
     return max(beside, key=lambda final: _recall(one.text, final.text), default=None)
 
 
-def _outcome(one: Said, final: Final | None, typed: Sequence[tuple[int, int, str]], kept: set[str]) -> str:
+def _outcome(one: Said, final: Final | None, ledger: Ledger, kept: set[str]) -> str:
     if not one.is_delivered:
         return "not delivered"
-    if any(onset < one.end_samples and one.onset_samples < at for at, onset, _ in typed):
+    if any(onset < one.end_samples and one.onset_samples < at for at, onset, _ in ledger.typed):
         return "typed over"  # the user's own doing: typed words are a turn of their own, whatever was being said
+    allowed = ms_to_samples(_OVERLAP_MS)
+    if final is None and any(a <= one.onset_samples + allowed and one.end_samples <= b for a, b in ledger.replies):
+        return "unheard"
     if final is None or final.text not in kept or not final.fate:
         return "lost"
     if _recall(one.text, final.text) < _LEAST_RECALL:

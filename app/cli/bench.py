@@ -10,6 +10,7 @@ from pathlib import Path
 
 from app.bench import audio, costs, soak, talk
 from app.bench.document import Benchmark, check_document, document_text, make_document
+from app.cli.targets import check_file
 from app.config.schema import Config
 from app.errors import AgentError
 
@@ -24,6 +25,9 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.name not in BENCHMARKS:
         known = ", ".join([*BENCHMARKS, "check"])
         raise AgentError(f"there is no benchmark {args.name!r}", fix=f"Choose one of: {known}")
+    for target in (args.json, args.table):
+        if target is not None:
+            check_file(target)
     load1 = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     if load1 > 0.5:
         print(f"note: the load average is {load1:.1f}; times are worth something on a quiet machine", file=sys.stderr)

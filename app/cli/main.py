@@ -6,14 +6,17 @@ Imports nothing heavy: `--version` and `--help` answer at once and start no seco
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from app.crash import describe_crash
+from app.crash import describe_crash, outside_fault
 from app.errors import AgentError
 from app.version import VERSION
 
@@ -28,18 +31,64 @@ Command = Callable[[argparse.Namespace, "Loaded"], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code: 0 done, 1 our bug, 2 bad input or something missing, 130 Ctrl-C."""
+    """Run one command and return the exit code.
+
+    0 done, 1 our bug, 2 bad input or something missing, 3 it does not fit into memory, 130 Ctrl-C.
+    """
     multiprocessing.freeze_support()
-    args = build_parser().parse_args(argv)
+    _prepare_streams()
     try:
-        return _run(args)
+        return _parse_and_run(argv)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # `vivavoce ... | head`: nobody reads on, and Python must not complain while it exits
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `vivavoce ... | head`: nobody reads on
+        _drop_output()
         return 0
     except Exception as error:
         return _report(error)
+
+
+def _parse_and_run(argv: Sequence[str] | None) -> int:
+    try:
+        return _run(build_parser().parse_args(argv))
+    finally:
+        _flush_output()
+
+
+def _prepare_streams() -> None:
+    """Standard streams that were closed lead to nowhere: the next file to be opened must not take their place."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows another
+
+
+def _flush_output() -> None:
+    """What is in the buffer must be out before Python exits: it would only complain, with an exit code of its own.
+
+    Raises:
+        AgentError: the disk behind it is full. A terminal that was closed is no error.
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop_output()
+        if error.errno != errno.EIO:
+            fix = "Free some disk space, or write elsewhere"
+            raise AgentError(f"the standard output cannot be written: {error.strerror}", fix=fix) from None
+
+
+def _drop_output() -> None:
+    """Python flushes once more while it exits: into nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -59,6 +108,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_devices(commands, common)
     _add_simple_commands(commands, common)
     _add_models(commands, common)
+    _add_plan(commands, common)
     _add_config(commands, common)
     _add_bench_and_replay(commands, common)
     return parser
@@ -150,6 +200,18 @@ def _add_models(commands: _Commands, common: argparse.ArgumentParser) -> None:
         one.add_argument("name", metavar="NAME")
 
 
+def _add_plan(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    text = "whether a model fits into the memory that is free now, before anything loads"
+    plan = commands.add_parser("plan", parents=[common], help=text, description=text)
+    plan.add_argument("--model", metavar="NAME|PATH", help="language model (default: as configured)")
+    plan.add_argument("--sessions", type=_count, default=1, metavar="N", help="conversations at once (default: 1)")
+    plan.add_argument("--context", type=_tokens, metavar="TOKENS", help="window of each (default: llm.context_tokens)")
+    plan.add_argument("--gpu-memory", type=_size_bytes, metavar="SIZE",
+        help="pretend a GPU with so much free memory, as in 8GiB")  # fmt: skip
+    plan.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    plan.set_defaults(command=_plan)
+
+
 def _add_config(commands: _Commands, common: argparse.ArgumentParser) -> None:
     text = "show, check and explain the configuration"
     parser = commands.add_parser("config", parents=[common], help=text, description=text)
@@ -199,6 +261,18 @@ def _seed(text: str) -> int:
     if text.isdecimal() and int(text) < 2**31:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {2**31 - 1}")
+
+
+def _tokens(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= 131_072:  # as llm.context_tokens
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no whole number of tokens from 1 to 131072")
+
+
+def _size_bytes(text: str) -> int:
+    from app.cli.plan import size_bytes
+
+    return size_bytes(text)
 
 
 def _hours(text: str) -> float:
@@ -251,9 +325,9 @@ def _talk(args: argparse.Namespace, loaded: Loaded) -> int:
 
 
 def _replay(args: argparse.Namespace, loaded: Loaded) -> int:
-    from app.cli.talk import replay
+    from app.cli.replay import run
 
-    return replay(args, loaded.config)
+    return run(args, loaded.config)
 
 
 def _bench(args: argparse.Namespace, loaded: Loaded) -> int:
@@ -286,6 +360,12 @@ def _models(args: argparse.Namespace, loaded: Loaded) -> int:
     return run(args, loaded.config)
 
 
+def _plan(args: argparse.Namespace, loaded: Loaded) -> int:
+    from app.cli.plan import run
+
+    return run(args, loaded.config)
+
+
 def _config(args: argparse.Namespace, loaded: Loaded) -> int:
     from app.cli.config import run
 
@@ -293,15 +373,14 @@ def _config(args: argparse.Namespace, loaded: Loaded) -> int:
 
 
 def _report(error: Exception) -> int:
-    """One sentence for the user. An error that is not one of ours is a bug: its traceback goes to the log."""
+    """One sentence for the user. What nobody raised on purpose is a bug: its traceback goes to the log."""
     from audio.errors import AudioError
     from gpu.errors import GpuError
 
-    if isinstance(error, AgentError | AudioError | GpuError):
-        print(f"vivavoce: {error}", file=sys.stderr)
-        return error.exit_code if isinstance(error, AgentError) else EXIT_USAGE
-    print(f"vivavoce: {describe_crash(error)}", file=sys.stderr)
-    return EXIT_BUG
+    known = error if isinstance(error, AgentError | AudioError | GpuError) else outside_fault(error)
+    with suppress(OSError):  # nobody may be there to read it
+        print(f"vivavoce: {known or describe_crash(error)}", file=sys.stderr, flush=True)
+    return EXIT_BUG if known is None else getattr(known, "exit_code", EXIT_USAGE)
 
 
 if __name__ == "__main__":

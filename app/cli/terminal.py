@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import shutil
 from typing import TextIO
 
 from app import events
+from app.errors import AgentError
 from app.histogram import Rolling
+from audio.block import SAMPLE_RATE_HZ
 
 _BAR = " ▁▂▃▄▅▆▇█"
 _FLOOR_DB, _CEILING_DB = -60.0, 0.0
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_PROGRESS_SAMPLES = 60 * SAMPLE_RATE_HZ
 
 
 class TerminalFace:
@@ -18,6 +24,9 @@ class TerminalFace:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._is_live = out.isatty()
+        self._is_gone = False
+        self._end_samples = 0
+        self._next_progress_samples = 0
         self._state = "listening"
         self._partial = ""
         self._reply = ""
@@ -46,12 +55,20 @@ class TerminalFace:
                 self._said(event)
             case _:
                 self._other(event)
+        self._progress(event.at_samples)
         self._status()
 
+    def tell_progress(self, end_samples: int) -> None:
+        """From now on a line after each minute of a session that does not wait for the clock; 0: its end is not known.
+
+        On a terminal only.
+        """
+        self._end_samples, self._next_progress_samples = end_samples, _PROGRESS_SAMPLES
+
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """A line that stays. Raises AgentError where the disk behind it is full."""
         self._clear()
-        print(text, file=self._out, flush=True)
+        self._put(_plain(text) + "\n")
 
     def close(self) -> None:
         """Leave the terminal clean."""
@@ -113,12 +130,38 @@ class TerminalFace:
             text = ""
         width = shutil.get_terminal_size().columns - 1
         self._clear()
-        self._out.write(f"[{self._state:>9}] {self._meters}  {text}"[:width])
-        self._out.flush()
+        self._put(_plain(f"[{self._state:>9}] {self._meters}  {text}")[:width])
+
+    def _progress(self, at_samples: int) -> None:
+        if not self._is_live or not 0 < self._next_progress_samples <= at_samples:
+            return
+        self._next_progress_samples = (at_samples // _PROGRESS_SAMPLES + 1) * _PROGRESS_SAMPLES
+        of_all = f" of {self._end_samples / _PROGRESS_SAMPLES:.0f}" if self._end_samples else ""
+        self.line(f"       {at_samples // _PROGRESS_SAMPLES}{of_all} min")
 
     def _clear(self) -> None:
         if self._is_live:
-            self._out.write("\r\x1b[K")
+            self._put("\r\x1b[K")
+
+    def _put(self, text: str) -> None:
+        """A terminal that was closed shows nothing any more, and nobody minds."""
+        if self._is_gone:
+            return
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self._is_gone = True
+            if error.errno != errno.EIO:
+                fix = "Free some disk space, or write elsewhere"
+                raise AgentError(f"the standard output cannot be written: {error.strerror}", fix=fix) from None
+
+
+def _plain(text: str) -> str:
+    """Without what steers a terminal: words of a model or of a file name are only shown."""
+    return _CONTROL.sub("", text)
 
 
 def _bar(level_db: float) -> str:

@@ -62,6 +62,24 @@ def load_config(*, file: Path | None, env: Mapping[str, str], overrides: Sequenc
     return Loaded(config, origins, user_file)
 
 
+def unread_variables(env: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that looks like one of ours and is none: a key written with too few underscores."""
+    keys = {_squeezed(key.pattern): key.pattern for key in all_keys()}
+    sentences = []
+    for name in sorted(env):
+        if not name.startswith("VIVAVOCE_") or name.startswith(ENV_PREFIX):
+            continue
+        near = difflib.get_close_matches(_squeezed(name.removeprefix("VIVAVOCE_")), keys, 1, cutoff=0.8)
+        if near:
+            right = ENV_PREFIX + keys[near[0]].upper().replace(".", "__")
+            sentences.append(f"the variable {name} is not read. Did you mean {right}?")
+    return sentences
+
+
+def _squeezed(name: str) -> str:
+    return name.lower().replace(".", "").replace("_", "")
+
+
 _Entry = tuple[str, Any, str]
 
 

@@ -17,6 +17,7 @@ from app.conversation.output import ReplyOutput
 from app.conversation.resume import ResumePoint
 from app.conversation.speaker import SpeakerSettings
 from app.conversation.turn import TurnSettings
+from app.engine.memory_plan import plan_start
 from app.models.catalog import load_catalog
 from app.models.own import choose, engine_of
 from app.models.store import Store
@@ -24,7 +25,10 @@ from app.paths import data_dir, default_store
 from app.samples import sample_questions
 from audio.asr.growing import GrowingConfig
 from audio.ear import EarSpec
+from gpu.errors import GpuError
 from gpu.llm.protocol import SamplingParams
+from gpu.memory.places import cuda_memory
+from gpu.memory.preflight import Plan
 
 if TYPE_CHECKING:
     from gpu.llm.model import LocalLanguageModel
@@ -39,7 +43,7 @@ class Places:
 
     store: Path
     cache: Path
-    """What is made from models once: dequantised weights, patched graphs."""
+    """What is made from models once: converted weights, the proof that recognition files work."""
     data: Path
 
 
@@ -90,16 +94,20 @@ def ear_spec(config: Config, files: Mapping[str, Mapping[str, Path]]) -> EarSpec
 
 
 def check_models(config: Config, where: Places) -> None:
-    """Refuse files that would end the process that loads them; quick where they were checked before.
+    """Refuse files that would end the process that loads them, and models that do not fit into the memory that is free.
+
+    Quick where the files were checked before.
 
     Raises:
         ModelStoreError, ModelFileError: which file, and the fix.
+        MemoryPlanError: how much is missing, and three fixes.
     """
     from audio.asr.validate import KnownClip, validate
 
     files, known = model_files(config, where), sample_questions()[0]
     clip = KnownClip(known.path, known.text)
     validate(engine_names(config)["asr"], files["asr"], clip, cache_dir=where.cache)
+    plan_start(config, where)
 
 
 def open_engines(
@@ -122,10 +130,11 @@ def open_engines(
 
     files = model_files(config, where)
     engine = engine_names(config)
-    asr = create_asr(engine["asr"], files["asr"], cache_dir=where.cache, threads=config.asr.threads)
-    llm = _open_llm(config, files["llm"]["model"], where, notice, avoids_gpu=avoids_gpu)
+    asr = create_asr(engine["asr"], files["asr"], threads=config.asr.threads)
+    made = plan_start(config, where, avoids_gpu=avoids_gpu, ask_cuda=cuda_memory)
+    llm = _open_llm(config, files["llm"]["model"], where, notice, made, avoids_gpu=avoids_gpu)
     llm.warm(History(config.active_persona().prompt).messages("")[:-1])
-    tts = create_tts(engine["tts"], files["tts"], cache_dir=where.cache)
+    tts = create_tts(engine["tts"], files["tts"])
     turn = SmartTurn(files["turn"]["model"])
     engines = Engines(asr, turn, llm, tts)
     backends = [
@@ -138,13 +147,17 @@ def open_engines(
 
 
 def _open_llm(
-    config: Config, path: Path, where: Places, notice: Callable[[str], None], *, avoids_gpu: bool
+    config: Config, path: Path, where: Places, notice: Callable[[str], None], made: Plan, *, avoids_gpu: bool
 ) -> LocalLanguageModel:
-    """On the GPU where there is one that works, else on the CPU: slower, but it talks."""
+    """On the GPU where there is one that works and has room, else on the CPU: slower, but it talks."""
     from gpu.device import choose_device
     from gpu.llm.model import open_language_model
+    from gpu.memory.budget import budget_of
+    from gpu.memory.pool import Pools
 
     device, problem = choose_device("cpu" if avoids_gpu else config.llm.device)
+    if device != "cpu" and made.request.kind == "cpu":
+        device, problem = "cpu", f"{device} has too little free memory (vivavoce plan says how much)"
 
     def load(device: str) -> LocalLanguageModel:
         return open_language_model(
@@ -158,8 +171,9 @@ def _open_llm(
 
     if device != "cpu":
         try:
+            Pools().take(budget_of(made))
             return load(device)
-        except RuntimeError as error:  # torch's own class for every CUDA failure, out of memory too
+        except (RuntimeError, GpuError) as error:  # torch's own class for every CUDA failure, out of memory too
             problem = str(error).splitlines()[0]
     if avoids_gpu or problem:
         notice(f"the language model runs on the CPU: {problem or 'an engine before this one died on the GPU'}")

@@ -99,8 +99,8 @@ class EngineProcess:
         """Give the engine its rings; it works from now on."""
         self._control = control
         self._control.heartbeat_ns = time.monotonic_ns()
-        self.send(message)
         self._is_running = True
+        self.send(message)
 
     def restart(self, spec: EngineSpec) -> None:
         """Begin anew; does not wait. `poll_events` has an `EngineLoaded` when it can be attached."""
@@ -115,8 +115,8 @@ class EngineProcess:
         return self._receive(timeout_s)
 
     def send(self, message: object) -> None:
-        """Pass something on; what a dead engine does not get is lost, and `poll_events` says that it is dead."""
-        if self._connection is not None:
+        """Pass something on; what a dead or loading engine does not get is lost. `poll_events` says that it is dead."""
+        if self._connection is not None and self._is_running:
             try:
                 self._connection.send(message)
             except OSError:

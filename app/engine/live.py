@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from app import events
-from app.commands import Command, Quit, StopSpeaking
+from app.commands import Command, Quit, SayText, SetMuted, StopSpeaking
 from app.config.schema import Config
 from app.conversation.history import Exchange
 from app.conversation.output import RingOutput
@@ -87,6 +87,9 @@ class LiveSession:
         self._has_rings = False
         self._reported_frames = 0
         self._quit_s = 0.0
+        self._is_muted = False
+        self._unsaid: list[SayText] = []
+        """Typed, and no engine has taken it yet."""
         self._one_moment: Speech | None = None
         self._is_on_gpu = False
         self._voice: RingOutput | None = None
@@ -142,8 +145,13 @@ class LiveSession:
             self._control.muted = 1  # until the engine has stopped the reply itself
             self._progress.give_up()
             self._end_voice()
-        if isinstance(command, Quit):
-            self._quit_s = self._quit_s or time.monotonic()
+        match command:
+            case Quit():
+                self._quit_s = self._quit_s or time.monotonic()
+            case SetMuted(muted):
+                self._is_muted = muted
+            case SayText():
+                self._unsaid.append(command)
         self._engine.send(command)
 
     def poll(self, timeout_s: float) -> SessionOver | None:
@@ -162,6 +170,7 @@ class LiveSession:
                     self._end_voice()
                     self._control.muted = 0
                     self._engine.attach(replace(self._link, resume=self._progress.point()), self._control)
+                    self._repeat_commands()
                     self._take_ready(ready)
                     self._show_notices(ready)
                     self._regain("engine")
@@ -176,6 +185,13 @@ class LiveSession:
         self._begin_again()
         self._report_losses()
         return None if ended is None else SessionOver(ended.reason, ended.spoken)
+
+    def _repeat_commands(self) -> None:
+        """What the user wanted of an engine that died holds for the next one."""
+        if self._is_muted:
+            self._engine.send(SetMuted(True))
+        for command in self._unsaid:
+            self._engine.send(command)
 
     @property
     def mic_ring(self) -> RecordRing:
@@ -204,9 +220,7 @@ class LiveSession:
             if self._ear is not None:
                 steps.callback(self._ear.stop)
                 self._ear = None
-            for recorder in self._recorders:
-                steps.callback(recorder.close)
-            self._recorders = []
+            steps.callback(self._close_recorders)
             steps.callback(self._device.stop)
             if self._has_rings:
                 self._control.shutdown = 1
@@ -266,13 +280,12 @@ class LiveSession:
         if process == "ear":
             self._engine.send(SayOneMoment())
             return
-        if self._one_moment is None:
+        if self._one_moment is None or self._control.muted:  # nobody asks for patience who was told to be quiet
             return
         self._voice = RingOutput(self._device.audio.playback_ring, self._control, self._link.stream.rate_hz)
         self._voice.begin(self._control.generation + 1, self._one_moment.rate_hz)
         self._voice.add(self._one_moment.samples)
         self._voice.end()
-        self._control.muted = 0
 
     def _end_voice(self) -> None:
         self._voice = None
@@ -297,8 +310,11 @@ class LiveSession:
         lost_frames = int(self._control.lost_frames) if self._has_rings else 0
         for event in batch:
             self._progress.take(event)
-            if isinstance(event, events.CommandTaken) and event.name == "stop":
-                self._control.muted = 0
+            match event:
+                case events.CommandTaken(name="stop"):
+                    self._control.muted = 0
+                case events.CommandTaken(name="say", argument=text):
+                    self._unsaid = [one for one in self._unsaid if one.text != text]
             self._emit(replace(event, lost_frames=lost_frames) if isinstance(event, events.Meters) else event)
 
     def _show_notices(self, ready: Ready) -> None:
@@ -315,10 +331,20 @@ class LiveSession:
             lost_ms = (lost_frames - self._reported_frames) * 1000 / self._link.stream.rate_hz
             self._reported_frames = lost_frames
             self._notice("warning", f"the sound device lost {lost_ms:.0f} ms of audio")
+        self._report_recorders()
+
+    def _report_recorders(self) -> None:
         for recorder in self._recorders:
             if recorder.failure:
                 self._notice("error", f"the recording stopped: {recorder.failure}")
                 recorder.failure = ""
+
+    def _close_recorders(self) -> None:
+        """The last of the sound may fail to be written too."""
+        for recorder in self._recorders:
+            recorder.close()
+        self._report_recorders()
+        self._recorders = []
 
     def _record(self, rate_hz: int) -> None:
         if self._record_dir is not None:
@@ -329,11 +355,11 @@ class LiveSession:
 
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
-    """Children are born with Ctrl-C blocked: it reaches the whole group, and only the face may act on it."""
+    """Children are born with Ctrl-C and hang-up blocked: both reach the whole group, and only the face may act."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
     finally:

@@ -47,7 +47,7 @@ class Restarts:
     """Counts how often one process died young: what does so again and again is not mended by another try."""
 
     def __init__(self) -> None:
-        self._began_s = 0.0
+        self._began_s: float | None = None
         self.quick_deaths = 0
         """In a row."""
 
@@ -56,6 +56,8 @@ class Restarts:
         self._began_s = now_s
 
     def allows(self, now_s: float) -> bool:
-        """It died; whether another try is sensible."""
-        self.quick_deaths = self.quick_deaths + 1 if now_s - self._began_s < _QUICK_DEATH_S else 0
+        """It died, perhaps before it was at work at all; whether another try is sensible."""
+        is_young = self._began_s is None or now_s - self._began_s < _QUICK_DEATH_S
+        self.quick_deaths = self.quick_deaths + 1 if is_young else 0
+        self._began_s = None
         return self.quick_deaths < _MOST_QUICK_DEATHS

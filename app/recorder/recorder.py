@@ -7,10 +7,12 @@ blocks (they are written as silence and counted, so that places stay right), the
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
+from audio.errors import AudioFileError
 from audio.files import WavWriter
 from audio.ring import RecordRing
 
@@ -48,8 +50,11 @@ class Recorder:
             self._drain()
             for track in self._tracks.values():
                 track.close()
-        except OSError as error:
-            self.failure = error.strerror or str(error)
+        except AudioFileError as error:
+            self.failure = error.message
+            for track in self._tracks.values():
+                with suppress(AudioFileError):  # the same disk
+                    track.close()
 
     def _drain(self) -> None:
         for record in self._reader.read():

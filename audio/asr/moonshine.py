@@ -7,9 +7,10 @@ give the same text whatever was decoded before.
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from audio.errors import ModelFileError
 
 FILE_ROLES = ("encoder", "decoder", "tokenizer")
 _REINSTALL = "Run `vivavoce models fetch` to replace it"
+_MAKE_ROOM = "Free some space, or set TMPDIR to a folder that can be written"
 _LEAD_SAMPLES = ms_to_samples(100)
 """Zeros before a segment that starts in the middle of a sound: that can derail the whole text. Nine clean
 recordings cut at their first sound had 11 wrong words of 153; with 50 ms and more before it, 2 to 5."""
@@ -57,26 +59,38 @@ def read_tokenizer(path: Path) -> list[bytes]:
     return tokens
 
 
-def write_tokens_file(tokenizer: Path, cache_dir: Path) -> Path:
-    """Convert `tokenizer.bin` to sherpa-onnx's `tokens.txt` (base64, tab, id), once per content.
+@contextmanager
+def tokens_file(tokenizer: Path) -> Iterator[str]:
+    """`tokenizer.bin` as sherpa-onnx's `tokens.txt` (base64, tab, id), under a name that is good inside the block.
 
-    The file is written beside its final name and renamed, so that a reader never sees half of it.
+    Made anew each time, in memory where the system can: sherpa-onnx ends the process on a damaged line, and a
+    copy on disk could be damaged, or have no disk to lie on.
+
+    Raises:
+        ModelFileError: no Moonshine tokenizer, or no place for a temporary file.
     """
     lines = [f"{base64.b64encode(token).decode()}\t{index}\n" for index, token in enumerate(read_tokenizer(tokenizer))]
     content = "".join(lines).encode()
-    target = cache_dir / f"moonshine-tokens-{hashlib.sha256(content).hexdigest()[:16]}.txt"
-    if not target.is_file() or target.stat().st_size != len(content):
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        partial = target.with_suffix(f".{os.getpid()}.tmp")
-        partial.write_bytes(content)
-        partial.replace(target)
-    return target
+    with ExitStack() as stack:
+        try:
+            if hasattr(os, "memfd_create"):
+                descriptor = os.memfd_create("moonshine-tokens")
+                name = f"/proc/self/fd/{descriptor}"
+            else:
+                descriptor, name = tempfile.mkstemp(prefix="moonshine-tokens-")
+                stack.callback(os.unlink, name)
+            written = stack.enter_context(open(descriptor, "wb", buffering=0)).write(content)
+        except OSError as error:
+            raise ModelFileError(f"no temporary file can be made: {error.strerror}", fix=_MAKE_ROOM) from error
+        if written != len(content):
+            raise ModelFileError("no temporary file can be made: the disk is full", fix=_MAKE_ROOM)
+        yield name
 
 
 class MoonshineAsr:
     """An `Asr`. Validate new files first (`audio.asr.validate`): sherpa-onnx ends the process on some."""
 
-    def __init__(self, encoder: Path, decoder: Path, tokenizer: Path, *, cache_dir: Path, threads: int = 1) -> None:
+    def __init__(self, encoder: Path, decoder: Path, tokenizer: Path, *, threads: int = 1) -> None:
         import sherpa_onnx
 
         self._memory_bytes = 0
@@ -84,11 +98,11 @@ class MoonshineAsr:
             if not path.is_file():
                 raise ModelFileError(f"missing speech recognition file {path}", fix=_REINSTALL)
             self._memory_bytes += path.stat().st_size
-        tokens = write_tokens_file(tokenizer, cache_dir)
         try:
-            self._recognizer: Any = sherpa_onnx.OfflineRecognizer.from_moonshine_v2(
-                encoder=str(encoder), decoder=str(decoder), tokens=str(tokens), num_threads=threads
-            )
+            with tokens_file(tokenizer) as tokens:
+                self._recognizer: Any = sherpa_onnx.OfflineRecognizer.from_moonshine_v2(
+                    encoder=str(encoder), decoder=str(decoder), tokens=tokens, num_threads=threads
+                )
         except RuntimeError as error:
             reason = str(error).splitlines()[0][:200] if str(error) else "unknown reason"
             raise ModelFileError(f"cannot load {encoder.name} or {decoder.name}: {reason}", fix=_REINSTALL) from error
@@ -116,6 +130,6 @@ def _starts_abruptly(samples: Float32Array) -> bool:
     return bool(np.mean(start**2) > _ABRUPT_RATIO**2 * np.mean(whole**2))
 
 
-def load(files: Mapping[str, Path], *, cache_dir: Path, threads: int) -> MoonshineAsr:
+def load(files: Mapping[str, Path], *, threads: int) -> MoonshineAsr:
     """Registry entry point; `files` has the roles of `FILE_ROLES`."""
-    return MoonshineAsr(files["encoder"], files["decoder"], files["tokenizer"], cache_dir=cache_dir, threads=threads)
+    return MoonshineAsr(files["encoder"], files["decoder"], files["tokenizer"], threads=threads)

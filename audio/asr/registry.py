@@ -14,7 +14,7 @@ from audio.protocols import Asr
 
 @dataclass(frozen=True, slots=True)
 class AsrSpec:
-    """How to load one engine: `module.load(files, cache_dir=..., threads=...)` returns an `Asr`."""
+    """How to load one engine: `module.load(files, threads=...)` returns an `Asr`."""
 
     name: str
     kind: str
@@ -30,7 +30,7 @@ ENGINES: Mapping[str, AsrSpec] = {
 }
 
 
-def create(name: str, files: Mapping[str, Path], *, cache_dir: Path, threads: int = 1) -> Asr:
+def create(name: str, files: Mapping[str, Path], *, threads: int = 1) -> Asr:
     """Load engine `name` from `files` (role to path).
 
     Raises:
@@ -43,4 +43,4 @@ def create(name: str, files: Mapping[str, Path], *, cache_dir: Path, threads: in
         if role not in files or not files[role].is_file():
             where = files.get(role, "not configured")
             raise ModelFileError(f"{name} needs its {role} file ({where})", fix="Run `vivavoce models fetch`")
-    return cast(Asr, importlib.import_module(spec.module).load(files, cache_dir=cache_dir, threads=threads))
+    return cast(Asr, importlib.import_module(spec.module).load(files, threads=threads))

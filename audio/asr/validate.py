@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
-import os
 import wave
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from multiprocessing.connection import Connection
@@ -52,11 +52,9 @@ def read_clip(path: Path) -> Float32Array:
     return (np.frombuffer(data, dtype="<i2") / 32768.0).astype(np.float32)
 
 
-def _decode_in_child(
-    answer: Connection, name: str, files: Mapping[str, Path], cache_dir: Path, samples: Float32Array
-) -> None:
+def _decode_in_child(answer: Connection, name: str, files: Mapping[str, Path], samples: Float32Array) -> None:
     try:
-        answer.send((True, create(name, files, cache_dir=cache_dir, threads=1).transcribe(samples)))
+        answer.send((True, create(name, files, threads=1).transcribe(samples)))
     except AudioError as error:
         answer.send((False, str(error)))
 
@@ -79,11 +77,11 @@ def _runtime_version() -> str:
         return "unknown"
 
 
-def _transcribe_clip(name: str, files: Mapping[str, Path], cache_dir: Path, samples: Float32Array) -> str:
+def _transcribe_clip(name: str, files: Mapping[str, Path], samples: Float32Array) -> str:
     """Run the child; ModelFileError where it dies, hangs or refuses the files."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    arguments = (sender, name, dict(files), cache_dir, samples)
+    arguments = (sender, name, dict(files), samples)
     child = context.Process(target=_decode_in_child, args=arguments, name="asr-check", daemon=True)
     names = ", ".join(str(path) for path in files.values())
     child.start()
@@ -109,22 +107,30 @@ def _transcribe_clip(name: str, files: Mapping[str, Path], cache_dir: Path, samp
     return str(message)
 
 
+def _exists(mark: Path) -> bool:
+    try:
+        return mark.is_file()
+    except OSError:  # a folder that may not be searched
+        return False
+
+
 def validate(name: str, files: Mapping[str, Path], clip: KnownClip, *, cache_dir: Path) -> bool:
     """Check the files of engine `name`; True where the child ran, False where the proof was on record.
+
+    A `cache_dir` that cannot be written keeps no proof: the child runs every time.
 
     Raises:
         ModelFileError: a file is missing or corrupt, or the clip is not heard as its text.
     """
     mark = cache_dir / f"asr-valid-{_fingerprint(name, files, clip)}"
-    if mark.is_file():
+    if _exists(mark):
         return False
-    heard = _transcribe_clip(name, files, cache_dir, read_clip(clip.path))
+    heard = _transcribe_clip(name, files, read_clip(clip.path))
     errors, words = word_errors(clip.text, heard)
     if errors * 4 > words:
         names = ", ".join(str(path) for path in files.values())
         raise ModelFileError(f"the speech recogniser hears {heard!r} for {clip.text!r} with {names}", fix=_FIX)
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    partial = mark.with_suffix(f".{os.getpid()}.tmp")
-    partial.write_text(heard + "\n", encoding="utf-8")
-    partial.replace(mark)
+    with suppress(OSError):
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        mark.touch()
     return True

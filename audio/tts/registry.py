@@ -14,7 +14,7 @@ from audio.protocols import Tts
 
 @dataclass(frozen=True, slots=True)
 class TtsSpec:
-    """How to load one engine: `module.load(files, cache_dir=...)` returns a `Tts`."""
+    """How to load one engine: `module.load(files)` returns a `Tts`."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ ENGINES: Mapping[str, TtsSpec] = {
 }
 
 
-def create(name: str, files: Mapping[str, Path], *, cache_dir: Path) -> Tts:
+def create(name: str, files: Mapping[str, Path]) -> Tts:
     """Load engine `name` from `files` (role to path).
 
     Raises:
@@ -42,4 +42,4 @@ def create(name: str, files: Mapping[str, Path], *, cache_dir: Path) -> Tts:
         if role not in files or not files[role].is_file():
             where = files.get(role, "not configured")
             raise ModelFileError(f"{name} needs its {role} file ({where})", fix="Run `vivavoce models fetch`")
-    return cast(Tts, importlib.import_module(spec.module).load(files, cache_dir=cache_dir))
+    return cast(Tts, importlib.import_module(spec.module).load(files))

@@ -1,90 +1,350 @@
-"""The KV arena, first version: host (or one plain device) memory, pre-allocated, one buffer per session.
+"""The KV arena: sessions over pages that come when they are needed, within a budget.
 
-Layout: token-major, `[position][layer][2: K, V][kv_head][head_dim]`. All that one token leaves behind is one
-contiguous row, so an append is one write position for all layers, a rollback moves one integer, and an idle
-session touches few pages.
+Every session has one contiguous range of virtual addresses for all it may ever hold; physical pages are committed
+ahead of its write position. So nothing is copied when it grows, views and captured graphs stay valid, and attention
+reads the live rows as plain strided tensors.
+
+One thread decodes; the watermark thread only commits pages, under the arena's lock.
 """
 
 from __future__ import annotations
 
-import math
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from gpu.errors import GpuError
+from gpu.kv.backends import BackendName, open_backend
+from gpu.kv.pager import Pager
+from gpu.kv.pages import OutOfPagesError, PageBackend
+from gpu.kv.prefix import Prefix, PrefixStore
+from gpu.kv.quota import Quota
+from gpu.kv.quota import QuotaError as QuotaError
+from gpu.kv.session import Session
+from gpu.kv.spec import ArenaSpec as ArenaSpec
+from gpu.kv.watermark import WatermarkThread
+from gpu.kv.window import WindowSession, WindowSpec
 
 if TYPE_CHECKING:
-    from gpu.kv.session import Session
+    from typing import Literal
+
+
+AnySession = TypeVar("AnySession", bound=Session)
 
 
 @dataclass(frozen=True, slots=True)
-class ArenaSpec:
-    """Shape and place of a session's rows. `dtype` and `device` are torch's names ("float32", "cpu", "cuda:0")."""
+class ArenaStats:
+    """The arena now. Pages are physical; what is shared counts once."""
 
-    layers: int
-    kv_heads: int
-    head_dim: int
-    positions: int
-    """Tokens that one session can hold."""
-    dtype: str = "float32"
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        for name in ("layers", "kv_heads", "head_dim", "positions"):
-            if getattr(self, name) < 1:
-                raise GpuError(f"KV arena: {name} is {getattr(self, name)}", fix=f"Give {name} >= 1")
+    backend: str
+    page_bytes: int
+    sessions: int
+    prefixes: int
+    parked_sessions: int
+    pages_in_use: int
+    budget_pages: int | None
+    reserved_bytes: int
+    """Virtual: what the open sessions may grow to."""
+    live_tokens: int
+    shared_pages: int
+    """Pages that show in more than one session."""
+    outruns: int
+    """Appends that had to commit a page themselves."""
+    copies: int
+    """Shared pages that were copied because somebody wrote into them."""
+    trimmed_pages: int
+    """Committed ahead and given back for others, like the next three."""
+    shrunk_sessions: int
+    sent_to_host: int
+    dropped_prefixes: int
 
     @property
-    def row_shape(self) -> tuple[int, int, int, int]:
-        """What one token occupies: (layers, 2, kv_heads, head_dim)."""
-        return (self.layers, 2, self.kv_heads, self.head_dim)
-
-    @property
-    def row_elements(self) -> int:
-        """Numbers that one token occupies."""
-        return math.prod(self.row_shape)
+    def used_bytes(self) -> int:
+        """Bytes of physical pages."""
+        return self.pages_in_use * self.page_bytes
 
 
 class Arena:
-    """Hands out sessions and knows what they cost. Single-threaded, like the decoder that writes into it."""
+    """Hands out sessions and knows what they cost."""
 
-    def __init__(self, spec: ArenaSpec, budget_bytes: int | None) -> None:
+    def __init__(
+        self,
+        spec: ArenaSpec,
+        backend: PageBackend,
+        *,
+        budget_bytes: int | None,
+        ahead_bytes: int | None,
+        threaded: bool,
+    ) -> None:
+        """Use `Arena.open`."""
         self.spec = spec
-        self.budget_bytes = budget_bytes
+        self.backend = backend
+        self.reason = ""
+        """Why the backend is not the best of its device, or ""."""
+        self.lock = threading.RLock()
+        self.outruns = 0
+        self.copies = 0
+        self._ahead_bytes = backend.page_bytes // 2 if ahead_bytes is None else ahead_bytes
+        self.prefixes = PrefixStore(self)
         self._sessions: list[Session] = []
+        self.quota = Quota(backend, budget_bytes, lambda: self._sessions, self.prefixes)
+        self._clock = 0
+        self._asleep = False
+        self._watermark = WatermarkThread(self) if threaded else None
 
     @classmethod
-    def open(cls, spec: ArenaSpec, budget_bytes: int | None = None) -> Arena:
-        """Open an arena for sessions of shape `spec`; `budget_bytes` caps all sessions together (None: no cap)."""
-        return cls(spec, budget_bytes)
+    def open(
+        cls,
+        spec: ArenaSpec,
+        budget_bytes: int | None = None,
+        backend: BackendName = "auto",
+        *,
+        page_bytes: int | None = None,
+        ahead_bytes: int | None = None,
+        watermark: Literal["auto", "thread", "inline"] = "auto",
+    ) -> Arena:
+        """Open an arena for sessions of shape `spec`.
 
-    def session(self) -> Session:
-        """Allocate a new empty session of `spec.positions` rows.
-
-        Raises GpuError where it would exceed the budget.
+        `budget_bytes` caps the physical pages of all sessions together (None: no cap). Pages are committed until
+        `ahead_bytes` behind the last row are there (None: half a page), by a thread or, `watermark` "inline", by
+        the append itself; "auto" is a thread where a page is the driver's work. Raises PagesError with the reason
+        where a backend that was asked for by name is not to be had, OutOfPagesError where the budget is not.
         """
-        from gpu.kv.session import Session, allocation_bytes
+        made, reason = open_backend(backend, spec.device, capacity_bytes=budget_bytes, page_bytes=page_bytes)
+        threaded = watermark == "thread" or (watermark == "auto" and made.name == "vmm")
+        arena = cls(spec, made, budget_bytes=budget_bytes, ahead_bytes=ahead_bytes, threaded=threaded)
+        arena.reason = reason
+        return arena
 
-        wanted = allocation_bytes(self.spec)
-        if self.budget_bytes is not None and self.memory_bytes() + wanted > self.budget_bytes:
+    @overload
+    def session(
+        self,
+        *,
+        prefix: Prefix | None = ...,
+        tokens: int | None = ...,
+        owner: str = ...,
+        quota_bytes: int | None = ...,
+    ) -> Session: ...
+    @overload
+    def session(
+        self,
+        *,
+        window: WindowSpec,
+        prefix: Prefix | None = ...,
+        tokens: int | None = ...,
+        owner: str = ...,
+        quota_bytes: int | None = ...,
+    ) -> WindowSession: ...
+    def session(
+        self,
+        *,
+        window: WindowSpec | None = None,
+        prefix: Prefix | None = None,
+        tokens: int | None = None,
+        owner: str = "",
+        quota_bytes: int | None = None,
+    ) -> Session:
+        """A new session of `spec.positions` rows, or an endless one with a `window`. An empty one costs one page.
+
+        It begins with the first `tokens` (None: all) of `prefix`, whose whole pages it shares. Raises QuotaError
+        where the budget has no page left, OutOfPagesError where the device has none.
+        """
+        if self._asleep:
+            raise GpuError("KV arena: it sleeps", fix="Call Arena.wake() first")
+        pager = self._pager(window, owner=owner, quota_bytes=quota_bytes)
+        count = 0 if prefix is None else len(prefix.ids) if tokens is None else tokens
+        try:
+            made = self._begin(pager, window, prefix, count)
+        except GpuError:
+            pager.close()
+            raise
+        if prefix is not None:
+            self.prefixes.used(prefix, made)
+        return self._enlist(made)
+
+    def freeze(self, session: Session, tokens: int) -> Session:
+        """The first `tokens` of a session as one that only `prefixes` holds. GpuError where they are not all there."""
+        if session.position != session.length or not 0 < tokens <= session.length:
             raise GpuError(
-                f"KV arena: a session needs {wanted} bytes, {self.budget_bytes - self.memory_bytes()} are left",
-                fix="Close a session, shorten the context or raise the arena's budget",
+                f"KV prefix: {tokens} tokens of a session that holds {session.length} of {session.position}",
+                fix="Add a prefix right after it was computed",
             )
-        session = Session(self.spec, on_close=self._sessions.remove)
-        self._sessions.append(session)
-        return session
+        pages = -(-tokens * self.spec.row_bytes // self.backend.page_bytes)
+        with self.lock:
+            pager = Pager(self, self.backend, pages)
+        return self._enlist(self._share(pager, session, tokens, rows=tokens))
+
+    def fork(self, session: Session, position: int) -> Session:
+        """As `Session.fork`."""
+        return self._enlist(session.fork_into(session.pager.like(), position))
+
+    def set_quota(self, owner: str, quota_bytes: int | None) -> None:
+        """Limit what all sessions of `owner` (a persona) hold together; None takes the limit away."""
+        self.quota.set_owner(owner, quota_bytes)
 
     def memory_bytes(self) -> int:
-        """Bytes reserved by the open sessions."""
+        """Bytes that the open sessions may grow to; `stats().used_bytes` says what they have now."""
         return sum(session.memory_bytes() for session in self._sessions)
 
+    def stats(self) -> ArenaStats:
+        """What there is now."""
+        with self.lock:
+            pages = {id(p): p for r in self.backend.ranges.values() for p in r.slots if p is not None}
+            shared = sum(len({number for number, _ in page.mappings}) > 1 for page in pages.values())
+            prefixes = len(list(self.prefixes.entries()))
+            return ArenaStats(
+                backend=self.backend.name,
+                page_bytes=self.backend.page_bytes,
+                sessions=len(self._sessions) - prefixes,
+                prefixes=prefixes,
+                parked_sessions=sum(session.is_parked for session in self._sessions),
+                pages_in_use=self.backend.pages_in_use,
+                budget_pages=self.quota.budget_pages,
+                reserved_bytes=self.memory_bytes(),
+                live_tokens=sum(session.length for session in self._sessions),
+                shared_pages=shared,
+                outruns=self.outruns,
+                copies=self.copies,
+                trimmed_pages=self.quota.evictions.trimmed_pages,
+                shrunk_sessions=self.quota.evictions.shrunk_sessions,
+                sent_to_host=self.quota.evictions.parked_sessions,
+                dropped_prefixes=self.quota.evictions.dropped_prefixes,
+            )
+
     def check(self) -> None:
-        """Verify every session's invariants; raises GpuError on the first that is broken."""
-        for session in self._sessions:
-            session.check()
+        """Verify every invariant; raises GpuError with what is wrong."""
+        with self.lock:
+            broken = self.backend.check() + self.prefixes.check()
+            for session in self._sessions:
+                session.check()
+            budget = self.quota.budget_pages
+            if budget is not None and self.backend.pages_in_use > budget:
+                broken.append(f"{self.backend.pages_in_use} pages exist, the budget is {budget}")
+        if broken:
+            raise GpuError(f"KV arena invariants broken: {'; '.join(broken)}", fix="This is a bug; report it")
+
+    def sleep(self) -> int:
+        """Move every page's content to the host and give the pages back; returns how many. Views stay valid.
+
+        Until `wake` the sessions refuse to be used.
+        """
+        with self.lock:
+            for session in self._sessions:
+                session.set_asleep(True)
+            self._asleep = True
+            return self.backend.sleep(list(self.backend.ranges.values()))
+
+    def wake(self) -> int:
+        """Bring everything back that `sleep` moved, at the same addresses; returns how many pages.
+
+        Raises OutOfPagesError, with everything still asleep, where the memory has gone elsewhere.
+        """
+        with self.lock:
+            parked = {session.pager.range.number for session in self._sessions if session.is_parked}
+            ranges = [r for r in self.backend.ranges.values() if r.number not in parked]
+            pages = self.backend.wake(ranges)
+            for session in self._sessions:
+                session.set_asleep(False)
+            self._asleep = False
+            return pages
 
     def close(self) -> None:
         """Close every session and give the memory back."""
+        if self._watermark is not None:
+            self._watermark.stop()
         for session in list(self._sessions):
             session.close()
+        self.backend.close()
+
+    # What sessions and pagers call.
+
+    def used(self, session: Session) -> None:
+        """A session was appended to."""
+        self._clock += 1
+        session.last_used = self._clock
+        if session.pager.lags(session.written_bytes(), self._ahead_bytes):
+            if self._watermark is not None:
+                self._watermark.wake()
+            else:
+                self._ahead(session)
+
+    def closed(self, session: Session) -> None:
+        """A session was closed."""
+        with self.lock:
+            self._sessions.remove(session)
+            self.prefixes.released(session)
+
+    def admits(self, pager: Pager, pages: int) -> bool:
+        """Whether `pages` more fit as things are."""
+        return not self.quota.obstacle(pager, pages)
+
+    def admit(self, pager: Pager, pages: int) -> None:
+        """Make room for `pages` more, evicting where that is needed; QuotaError where there is none."""
+        self.quota.make_room(pager, pages)
+
+    def relieve(self, pager: Pager, pages: int) -> bool:
+        """The device has no memory for `pages`: evict as many; False where that was not possible."""
+        return self.quota.relieve(pager, pages)
+
+    def enter_thread(self) -> None:
+        """The watermark thread starts."""
+        self.backend.enter_thread()
+
+    def commit_ahead(self) -> None:
+        """Commit pages for every session that comes near the end of its own."""
+        with self.lock:
+            for session in list(self._sessions):
+                if not self._asleep and not session.is_parked:
+                    self._ahead(session)
+
+    def _ahead(self, session: Session) -> None:
+        try:
+            session.pager.ahead(session.written_bytes(), self._ahead_bytes)
+        except OutOfPagesError:
+            return  # the append that needs the page will say so
+
+    def _pager(self, window: WindowSpec | None, *, owner: str, quota_bytes: int | None) -> Pager:
+        size, row_bytes = self.backend.page_bytes, self.spec.row_bytes
+        rows = self.spec.positions if window is None else window.ring_rows(self.spec, size)
+        store_rows = 0 if window is None else window.sinks + window.undo_rows
+        with self.lock:
+            return Pager(
+                self,
+                self.backend,
+                -(-rows * row_bytes // size),
+                mirrored=window is not None,
+                store_pages=-(-store_rows * row_bytes // size),
+                owner=owner,
+                quota_pages=None if quota_bytes is None else quota_bytes // size,
+            )
+
+    def _begin(self, pager: Pager, window: WindowSpec | None, prefix: Prefix | None, tokens: int) -> Session:
+        if prefix is not None and window is not None and tokens > window.sinks + window.window:
+            pager.commit_to(1)
+            endless = WindowSession(self, pager, window)
+            endless.copy_first(prefix.session, tokens)
+            return endless
+        if prefix is not None and tokens:
+            return self._share(pager, prefix.session, tokens, rows=self.spec.positions, window=window)
+        pager.commit_to(1)
+        return Session(self, pager, self.spec.positions) if window is None else WindowSession(self, pager, window)
+
+    def _share(
+        self, pager: Pager, source: Session, tokens: int, *, rows: int, window: WindowSpec | None = None
+    ) -> Session:
+        try:
+            source.use()
+            pager.share_from(source.pager, tokens * self.spec.row_bytes)
+        except GpuError:
+            pager.close()
+            raise
+        made = Session(self, pager, rows) if window is None else WindowSession(self, pager, window)
+        made.restore_state({**made.state(), "length": tokens})
+        return made
+
+    def _enlist(self, session: AnySession) -> AnySession:
+        with self.lock:
+            self._clock += 1
+            session.last_used = self._clock
+            self._sessions.append(session)
+        return session

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,100 @@ def test_what_is_no_journal_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "my notes\nare precious\n"
     with pytest.raises(AgentError, match="cannot be written"):
         Journal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"my notes", b"one line\nand the beginning of another", b"RIFF....WAVE\n\0\0\x01", b'{"a": 1}', b"[1, 2]\n",
+     b'{"session": "x y", "turn": 1}\n', b'{"session": "1f", "turn": 1, "user": 3}\n'],
+)  # fmt: skip
+def test_what_is_no_journal_is_left_as_it_is_also_its_last_line(tmp_path: Path, content: bytes) -> None:
+    """A line without an end is dropped only from a journal."""
+    path = tmp_path / "precious"
+    path.write_bytes(content)
+    with pytest.raises(AgentError, match="is not a journal"):
+        Journal(path)
+    assert path.read_bytes() == content
+    assert [found.name for found in tmp_path.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("kind", ["device", "fifo", "folder", "below a file"])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x"
+    match kind:
+        case "device":
+            path = Path("/dev/full")
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "below a file":
+            path.write_text("")
+            path = path / "journal.jsonl"
+    with pytest.raises(AgentError, match=r"cannot be written: .*--journal"):
+        Journal(path)
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 50 + b"\n", b"{half\n", b"\xff\xfe\n", b'{"session": "1", "turn": "x"}\n',
+                                    b'{"session": "zz", "turn": 1}\n', b"garbage without an end"])  # fmt: skip
+def test_a_damaged_journal_is_kept_aside_and_what_can_be_read_goes_on(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "j.jsonl"
+    journal = Journal(path)
+    assert journal.remark == ""
+    say(journal, 1, "one", "eins")
+    say(journal, 2, "two", "zwei")
+    journal.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    damaged = b"".join([*lines[:2], damage, *lines[2:]]) if damage.endswith(b"\n") else b"".join([*lines, damage])
+    path.write_bytes(damaged)
+    again = Journal(path)
+    (aside,) = tmp_path.glob("j.jsonl.damaged-*")
+    assert aside.read_bytes() == damaged
+    assert str(aside) in again.remark
+    say(again, 1, "three", "drei")
+    again.close()
+    third = Journal(path)
+    assert third.remark == ""
+    assert third.exchanges() == [Exchange("one", "eins"), Exchange("two", "zwei"), Exchange("three", "drei")]
+    third.close()
+
+
+def test_a_disk_that_lost_everything_is_a_new_journal(tmp_path: Path) -> None:
+    """Blocks of zeros are what a power cut leaves of a young file."""
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(b"\0" * 4096)
+    journal = Journal(path)
+    say(journal, 1, "one", "eins")
+    journal.close()
+    again = Journal(path)
+    assert (again.remark, again.exchanges()) == ("", [Exchange("one", "eins")])
+    again.close()
+
+
+def test_a_disk_that_takes_half_a_line_leaves_no_half_line_and_closes_quietly(tmp_path: Path) -> None:
+    """The limit is on the size of the file: the last bytes that fit are taken, as on a disk that fills."""
+    code = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from app import events\n"
+        "from app.errors import AgentError\n"
+        "from app.journal import Journal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (150, resource.RLIM_INFINITY))\n"
+        "journal = Journal(Path(sys.argv[1]))\n"
+        "for turn in range(1, 5):\n"
+        "    try: journal.take(events.UserTranscript(0, turn, 'hello', True, 5))\n"
+        "    except AgentError as error: print(error)\n"
+        "journal.close()\n"
+    )
+    path = tmp_path / "j.jsonl"
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run([sys.executable, "-c", code, str(path)], env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("cannot be written: ") == 2
+    journal = Journal(path)
+    assert (journal.remark, journal.exchanges()) == ("", [Exchange("hello", ""), Exchange("hello", "")])
+    journal.close()
 
 
 def test_full_disk_is_one_sentence_and_the_journal_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import soundfile
 
 from audio.block import Float32Array
 from audio.errors import AudioFileError
-from audio.files import WavWriter, read_audio
+from audio.files import WavWriter, available_bytes, read_audio
 
 
 def _tone(rate_hz: int, duration_s: float = 0.5) -> Float32Array:
@@ -145,6 +145,84 @@ def test_a_program_that_dies_leaves_a_good_file(tmp_path: Path) -> None:
     assert rate_hz == 16_000
     assert len(samples) >= 2 * 16_000
     assert np.all(samples == 0.25)
+
+
+_LITTLE_ROOM_BYTES = 50_000
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "FLOAT"])
+@pytest.mark.parametrize("room", [0, 20, 44, 50, 1_001, _LITTLE_ROOM_BYTES])
+def test_a_full_disk_is_one_sentence_and_leaves_a_good_file(tmp_path: Path, subtype: str, room: int) -> None:
+    """Wherever the room ends: whole frames, a right header, and nothing that complains at the end of the program."""
+    path = tmp_path / "a.wav"
+    root = Path(__file__).resolve().parents[2]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", _FULL, str(path), subtype, str(room)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "a.wav ends too early: file too large. Free some disk space" in done.stdout
+    if room > 100:
+        samples, _ = soundfile.read(path, dtype="float32")
+        assert len(samples) > (room - 100) // 4
+        assert np.all(samples == 0.25)
+
+
+_FULL = """
+import resource, signal, sys
+import numpy as np
+from audio.errors import AudioFileError
+from audio.files import WavWriter
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+wav = None
+for attempt in range(2):
+    try:
+        wav = wav or WavWriter(sys.argv[1], 16000, sys.argv[2])
+        for _ in range(500):
+            wav.write(np.full(160, 0.25, np.float32))
+        wav.close()
+    except AudioFileError as error:
+        print(error)
+if wav is not None:
+    wav.close()
+"""
+
+
+def test_a_recording_that_does_not_fit_into_memory_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "long.wav"
+    with WavWriter(path, 16_000) as wav:
+        wav.write(np.zeros(16_000, np.float32))
+    with path.open("r+b") as file:  # sparse: ten hours of silence that take no room on the disk
+        file.seek(40)
+        file.write((36_000 * 32_000).to_bytes(4, "little"))
+        file.truncate(44 + 36_000 * 32_000)
+    monkeypatch.setattr("audio.files.available_bytes", lambda: 1_000_000_000)
+    monkeypatch.setattr("audio.files._read_mono", lambda file: pytest.fail("it was read"))
+    with pytest.raises(
+        AudioFileError, match=r"lasts 10\.0 h, which takes 18\.4 GB of memory; 1\.0 GB are free\. Give a"
+    ):
+        read_audio(path)
+
+
+def test_available_memory_is_that_of_this_machine_and_of_this_process() -> None:
+    assert 10e6 < available_bytes() < 1 << 62 or not Path("/proc/meminfo").exists()
+    code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (900_000_000,) * 2)\n"
+    code += "from audio.files import available_bytes\nprint(available_bytes())"
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert int(done.stdout) <= 900_000_000
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    path = Path("/dev/zero")
+    if kind == "fifo":
+        path = tmp_path / "fifo"
+        os.mkfifo(path)
+    with pytest.raises(AudioFileError, match=f"{path.name} is no regular file"):
+        read_audio(path)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

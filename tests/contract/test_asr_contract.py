@@ -26,10 +26,10 @@ _SAMPLES = Path(__file__).resolve().parents[2] / "assets" / "samples"
 
 
 @pytest.fixture(scope="module", params=sorted(ENGINES))
-def asr(request: pytest.FixtureRequest, model_path: Callable[[str, str], Path], tmp_path_factory) -> Asr:
+def asr(request: pytest.FixtureRequest, model_path: Callable[[str, str], Path]) -> Asr:
     pytest.importorskip("sherpa_onnx")
     files = {role: model_path(*where) for role, where in _FILES[request.param].items()}
-    return create(request.param, files, cache_dir=tmp_path_factory.mktemp("asr"))
+    return create(request.param, files)
 
 
 def test_hears_the_known_clip(asr: Asr) -> None:
@@ -56,11 +56,11 @@ def test_counts_its_weights(asr: Asr) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ENGINES))
-def test_a_missing_role_is_named(name: str, tmp_path: Path) -> None:
+def test_a_missing_role_is_named(name: str) -> None:
     with pytest.raises(ModelFileError, match=ENGINES[name].required_files[0]):
-        create(name, {}, cache_dir=tmp_path)
+        create(name, {})
 
 
-def test_an_unknown_engine_names_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_engine_names_the_known_ones() -> None:
     with pytest.raises(ModelFileError, match="moonshine"):
-        create("nonesuch", {}, cache_dir=tmp_path)
+        create("nonesuch", {})

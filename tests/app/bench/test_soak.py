@@ -81,6 +81,14 @@ def test_what_never_reached_the_microphone_or_was_typed_over_is_not_lost() -> No
     assert outcomes(typed) == ["typed over", "lost"]  # and the typed words came to nothing here
 
 
+def test_a_user_whom_the_agents_voice_hid_is_counted_apart_but_only_if_it_talked_all_the_time() -> None:
+    for until_s, outcome in ((3.5, "unheard"), (2.5, "lost")):
+        ledger = Ledger()
+        ledger.take(events.StateChanged(S // 2, "speaking"))
+        ledger.take(events.StateChanged(int(until_s * S), "listening"))
+        assert outcomes(ledger) == [outcome]
+
+
 def test_a_turn_that_goes_on_counts_with_its_last_transcript_and_one_that_nobody_began_is_spurious() -> None:
     ledger = Ledger()
     turn(ledger, 1, "What is", 1.0, 2.0, is_answered=False)
@@ -133,8 +141,8 @@ def test_figures_of_real_processes_are_null_until_their_rows_are_there() -> None
     assert math.isnan(found["engine_restart_p95_s"])
     rows = [
         {"scene": "device_loss", "detect_s": 0.6, "recover_s": 1.2},
-        {"scene": "kill", "restart_s": 3.0},
-        {"scene": "kill", "restart_s": 5.0},
+        {"scene": "kills", "kind": "kill", "process": "engine", "back_ms": 3000.0, "word_ms": None},
+        {"scene": "kills", "kind": "kill", "process": "engine", "back_ms": 5000.0, "word_ms": 700.0},
     ]
     found = metrics(rows)
     names = ("device_detect_max_s", "device_recover_max_s", "engine_restart_p95_s")
@@ -156,6 +164,7 @@ def test_two_minutes_with_the_faults_of_half_an_hour_lose_nothing_and_hang_nowhe
     lost = [row for row in rows if row.get("outcome") == "lost" or row["kind"] == "hang"]
     assert (found["lost_turns"], found["hangs"]) == (0, 0), lost
     assert found["turns"] >= 8
+    assert found["unheard_interruptions"] <= 2
     assert {row["fault"] for row in rows if row["kind"] == "fault"} == {"engine", "ear", "slow", "say", "stop"}
     assert {row["state"] for row in rows if row.get("fault") == "engine"} == set(STATES)
     assert found["jobs_max"] <= 8

@@ -123,6 +123,26 @@ def test_a_containers_share_of_the_processor_counts(tmp_path: Path, monkeypatch:
     assert system.cores() == everything
 
 
+@pytest.mark.parametrize("place", ["file/data", "file", "/proc/data"])
+def test_a_data_folder_that_cannot_be_written_is_a_problem(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    check = system.data_folder(tmp_path / place)
+    assert (check.status, check.fix) == (
+        "problem",
+        "Mend its permissions, set paths.data, or name a file with --journal",
+    )
+    assert check.found.startswith(f"{tmp_path / place} cannot be written: ")
+    assert system.data_folder(tmp_path / "not" / "yet").status == "ok"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_misspelt_variable_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIVAVOCE_LLM_SEED", "7")
+    check = system.configuration(_loaded())
+    assert check.status == "warning"
+    assert "Did you mean VIVAVOCE__LLM__SEED?" in check.fix
+
+
 class _Usage(NamedTuple):
     free: int
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.config.keys import all_keys, flatten
-from app.config.load import Loaded, load_config
+from app.config.load import Loaded, load_config, unread_variables
 from app.errors import ConfigError
 
 
@@ -133,3 +133,21 @@ def test_broken_files(tmp_path: Path, data: bytes, part: str) -> None:
 def test_missing_file_given_by_flag(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         _load(file=tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("VIVAVOCE_LLM_TEMPERATURE", "VIVAVOCE__LLM__TEMPERATURE"),
+        ("VIVAVOCE_LLM__TEMPERATURE", "VIVAVOCE__LLM__TEMPERATURE"),
+        ("VIVAVOCE_TURN_MIN_SILENCE_MS", "VIVAVOCE__TURN__MIN_SILENCE_MS"),
+        ("VIVAVOCE_ASR_MODL", "VIVAVOCE__ASR__MODEL"),
+    ],
+)
+def test_a_variable_with_too_few_underscores_is_pointed_out(name: str, meant: str) -> None:
+    assert unread_variables({name: "1"}) == [f"the variable {name} is not read. Did you mean {meant}?"]
+
+
+def test_variables_that_are_read_or_have_another_purpose_are_not_pointed_out() -> None:
+    names = ("VIVAVOCE_STORE", "VIVAVOCE_OFFLINE", "VIVAVOCE_TEST_DATA", "VIVAVOCE__LLM__SEED", "LLM_SEED", "PATH")
+    assert unread_variables(dict.fromkeys(names, "1")) == []

@@ -34,3 +34,12 @@ def test_fifty_deaths_in_old_age_are_no_reason() -> None:
         restarts.began(number * 10.0)
         assert restarts.allows(number * 10.0 + 6.0)
         assert restarts.quick_deaths == 0
+
+
+def test_what_dies_again_and_again_while_it_loads_is_given_up() -> None:
+    restarts = Restarts()
+    restarts.began(0.0)
+    assert restarts.allows(100.0)
+    assert restarts.allows(160.0)  # it took a minute to load, and died then
+    assert restarts.allows(220.0)
+    assert not restarts.allows(280.0)

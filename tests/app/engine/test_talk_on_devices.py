@@ -141,8 +141,8 @@ def talking(store: Store, new_pulse_rig: PulseRig, tmp_path: Path) -> Callable[[
 
 
 @pytest.fixture(scope="module")
-def asr(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Asr:
-    return create("moonshine", store.parts("moonshine-tiny-en"), cache_dir=tmp_path_factory.mktemp("asr"))
+def asr(store: Store) -> Asr:
+    return create("moonshine", store.parts("moonshine-tiny-en"))
 
 
 def heard(events: list[dict[str, Any]]) -> str:

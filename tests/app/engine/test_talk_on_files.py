@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,9 +30,11 @@ SLOW_COSTS = "".join(
 )
 
 
-def vivavoce(*arguments: str | Path, timeout_s: float = 110) -> subprocess.CompletedProcess[str]:
+def vivavoce(
+    *arguments: str | Path, timeout_s: float = 110, variables: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "app.cli.main", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s)
 
 
@@ -120,6 +124,22 @@ def test_what_is_no_audio_is_one_sentence_and_exit_code_2(kind: str, tmp_path: P
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_home_that_takes_no_file_does_not_keep_the_agent_from_answering(
+    models: None, model_store: Store, tmp_path: Path
+) -> None:
+    """Read-only, full or gone: what would be kept there for the next start is made anew."""
+    (tmp_path / "home").write_text("")
+    names = ("XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HOME")
+    variables = dict.fromkeys(names, str(tmp_path / "home")) | {"VIVAVOCE_STORE": str(model_store.root)}
+    log = tmp_path / "e.jsonl"
+    flags = ["--no-ui", "--input", sample_questions()[0].path, "--fast", "--events", log]
+    done = vivavoce(*flags, variables=variables)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert any(event["type"] == "agent.said" for event in events(log))
 
 
 @pytest.mark.slow

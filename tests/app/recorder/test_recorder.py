@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import soundfile as sf
 
 from app.recorder.recorder import LOUDSPEAKER, MICROPHONE, Recorder, session_tracks
+from audio.block import Float32Array
+from audio.errors import AudioFileError
+from audio.files import WavWriter
 from audio.io.records import MIC_CAPACITY, block_dtype
 from audio.ring import RecordRing
 
@@ -47,3 +51,26 @@ def test_blocks_that_came_too_late_for_the_disk_are_silence_in_their_place(tmp_p
     assert recorder.lost_blocks > 0
     assert not near[: recorder.lost_blocks * BLOCK].any()
     assert near[-1] == np.float32((MIC_CAPACITY + 49) / 1000)
+
+
+def test_a_full_disk_ends_the_recording_tells_why_and_leaves_good_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The conversation goes on: whoever watches `failure` says it."""
+
+    def full(self: WavWriter, samples: Float32Array) -> None:
+        if samples[0] < 0 and self.path.name == LOUDSPEAKER and samples[0] <= np.float32(-0.05):
+            self.close()
+            raise AudioFileError("the disk is full")
+        write(self, samples)
+
+    write = WavWriter.write
+    monkeypatch.setattr(WavWriter, "write", full)
+    ring = RecordRing(block_dtype(BLOCK), MIC_CAPACITY)
+    recorder = Recorder(ring, session_tracks(tmp_path, 16_000))
+    for index in range(100):
+        push(ring, index)
+    recorder.close()
+    assert recorder.failure == "the disk is full"
+    for name, blocks in ((MICROPHONE, 51), (LOUDSPEAKER, 50)):
+        assert len(sf.read(tmp_path / name)[0]) == blocks * BLOCK

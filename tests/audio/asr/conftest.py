@@ -19,9 +19,9 @@ def moonshine_files(model_path: Callable[[str, str], Path]) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def moonshine(moonshine_files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> MoonshineAsr:
+def moonshine(moonshine_files: dict[str, Path]) -> MoonshineAsr:
     """Loaded once; it keeps no state between segments (see the determinism test)."""
-    return MoonshineAsr(**moonshine_files, cache_dir=tmp_path_factory.mktemp("asr"))
+    return MoonshineAsr(**moonshine_files)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -51,15 +52,38 @@ def test_missing_file(moonshine_files: dict[str, Path], clip: KnownClip, tmp_pat
 
 
 def test_malformed_token_line_ends_only_the_child(
-    moonshine_files: dict[str, Path], clip: KnownClip, tmp_path: Path
+    moonshine_files: dict[str, Path], clip: KnownClip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """sherpa-onnx calls exit() on such a line; put one where the child will find its cached conversion."""
-    cache = tmp_path / "cache"
-    tokens = moonshine_module.write_tokens_file(moonshine_files["tokenizer"], cache)
-    size = tokens.stat().st_size
-    tokens.write_bytes(b"a\tb\tc d e\n".ljust(size, b"x"))
+    """sherpa-onnx calls exit() on such a line: whatever a library does to the child, this process goes on."""
+    monkeypatch.setattr(validate_module, "_decode_in_child", _write_malformed_tokens)
     with pytest.raises(ModelFileError, match=r"ended with code .*vivavoce models fetch"):
-        validate("moonshine", moonshine_files, clip, cache_dir=cache)
+        validate("moonshine", moonshine_files, clip, cache_dir=tmp_path)
+
+
+def _write_malformed_tokens(_answer: object, _name: str, files: dict[str, Path], _samples: object) -> None:
+    import sherpa_onnx
+
+    with tempfile.NamedTemporaryFile(suffix=".txt") as tokens:
+        tokens.write(b"a\tb\tc d e\n")
+        tokens.flush()
+        sherpa_onnx.OfflineRecognizer.from_moonshine_v2(
+            encoder=str(files["encoder"]), decoder=str(files["decoder"]), tokens=tokens.name
+        )
+
+
+@pytest.mark.parametrize("kind", ["a file", "a link to nowhere"])
+def test_without_a_place_for_the_proof_the_child_runs_every_time(
+    moonshine_files: dict[str, Path], clip: KnownClip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A read-only or full home must not keep the program from starting."""
+    place = tmp_path / "place"
+    if kind == "a file":
+        place.write_text("in the way")
+    else:
+        place.symlink_to("/proc/nowhere")
+    monkeypatch.setattr(validate_module, "_transcribe_clip", lambda *_: clip.text)
+    for _ in range(2):
+        assert validate("moonshine", moonshine_files, clip, cache_dir=place / "cache") is True
 
 
 def test_a_child_that_hangs_is_ended(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from audio.asr.filter import spoken_text
-from audio.asr.moonshine import MoonshineAsr, read_tokenizer, write_tokens_file
+from audio.asr.moonshine import MoonshineAsr, read_tokenizer, tokens_file
 from audio.asr.validate import read_clip
 from audio.block import Float32Array
 from audio.errors import ModelFileError
@@ -88,15 +89,29 @@ def test_missing_tokenizer_is_named(tmp_path: Path) -> None:
         read_tokenizer(tmp_path / "tokenizer.bin")
 
 
-def test_tokens_file_is_written_once_and_mended(tmp_path: Path) -> None:
-    source = tmp_path / "tokenizer.bin"
+@pytest.mark.parametrize("has_memory_files", [True, False])
+def test_tokens_are_written_anew_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_memory_files: bool
+) -> None:
+    """There is no copy that could be damaged; a folder is used where the system has no files in memory."""
+    source, folder = tmp_path / "tokenizer.bin", tmp_path / "temporary"
     source.write_bytes(_HEAD + b"\x02hi")
-    target = write_tokens_file(source, tmp_path / "cache")
-    assert target.read_text(encoding="utf-8").splitlines()[3] == "aGk=\t3"
-    written = target.stat().st_mtime_ns
-    assert write_tokens_file(source, tmp_path / "cache") == target
-    assert target.stat().st_mtime_ns == written
-    target.write_text("half", encoding="utf-8")
-    write_tokens_file(source, tmp_path / "cache")
-    assert target.read_text(encoding="utf-8").count("\n") == 4
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [target.name]
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    if not has_memory_files:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    elif not hasattr(os, "memfd_create"):
+        pytest.skip("this system has no files in memory")
+    with tokens_file(source) as name:
+        assert Path(name).read_text(encoding="utf-8").splitlines()[3] == "aGk=\t3"
+        assert len(list(folder.iterdir())) == (0 if has_memory_files else 1)
+    assert not list(folder.iterdir())
+
+
+def test_no_place_for_a_temporary_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "tokenizer.bin"
+    source.write_bytes(_HEAD)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    with pytest.raises(ModelFileError, match=r"no temporary file.*TMPDIR"), tokens_file(source):
+        pass

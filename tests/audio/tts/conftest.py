@@ -20,6 +20,6 @@ def voice_files(model_path: Callable[[str, str], Path]) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def voice(voice_files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> PiperTts:
+def voice(voice_files: dict[str, Path]) -> PiperTts:
     """Loaded once; it keeps no state between clauses (see the determinism test)."""
-    return PiperTts(**voice_files, cache_dir=tmp_path_factory.mktemp("tts"))
+    return PiperTts(**voice_files)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from audio.errors import ModelFileError
 from audio.protocols import Speech
-from audio.tts.piper import FRAME_SAMPLES, PiperTts, _limit_peak, patch_model, patched_file
+from audio.tts.piper import FRAME_SAMPLES, PiperTts, _limit_peak, patch_model, patched_model
 
 _HARD = "Dr. Smith paid 3.50 dollars (about $5) in 2026, didn't he? 😀 It was 10:30 — e.g. 20°C, U.S. time..."
 
@@ -36,7 +36,7 @@ def test_same_text_same_bits_whatever_came_before(voice: PiperTts) -> None:
 
 
 def test_a_new_instance_gives_the_same_bits(voice: PiperTts, voice_files: dict[str, Path], tmp_path: Path) -> None:
-    other = PiperTts(**voice_files, cache_dir=tmp_path)
+    other = PiperTts(**voice_files)
     text = "Hello there."
     np.testing.assert_array_equal(voice.synthesize(text).samples, other.synthesize(text).samples)
 
@@ -83,7 +83,7 @@ def test_cut_behind_a_word_the_words_before_it_are_heard(
     pytest.importorskip("sherpa_onnx")
     names = {"encoder": "encoder_model.ort", "decoder": "decoder_model_merged.ort", "tokenizer": "tokenizer.bin"}
     files = {role: model_path("moonshine-tiny-en", name) for role, name in names.items()}
-    asr = create("moonshine", files, cache_dir=tmp_path)
+    asr = create("moonshine", files)
     text = "There are many ways to make a good cup of tea, but the simplest one is this."
     speech = voice.synthesize(text)
     errors = words = 0
@@ -122,22 +122,14 @@ def test_peaks_are_limited_without_clipping() -> None:
     assert _limit_peak(quiet) is quiet
 
 
-def test_patched_copy_is_made_once(voice_files: dict[str, Path], tmp_path: Path) -> None:
-    first = patched_file(voice_files["model"], tmp_path)
-    written = first.stat().st_mtime_ns
-    assert patched_file(voice_files["model"], tmp_path) == first
-    assert first.stat().st_mtime_ns == written
-    assert [path.name for path in tmp_path.iterdir()] == [first.name]
-
-
 def test_broken_models_are_named(voice_files: dict[str, Path], tmp_path: Path) -> None:
     broken = tmp_path / "voice.onnx"
     for content in (b"", b"no model", voice_files["model"].read_bytes()[:1_000_000]):
         broken.write_bytes(content)
         with pytest.raises(ModelFileError, match=r"voice\.onnx.*vivavoce models fetch"):
-            patched_file(broken, tmp_path / "cache")
+            patched_model(broken)
     with pytest.raises(ModelFileError, match=r"gone\.onnx"):
-        patched_file(tmp_path / "gone.onnx", tmp_path)
+        patched_model(tmp_path / "gone.onnx")
 
 
 @pytest.mark.parametrize("config", ["", "{}", '{"phoneme_id_map": {"_": [0]}}'])
@@ -145,7 +137,7 @@ def test_broken_configuration_is_named(voice_files: dict[str, Path], tmp_path: P
     path = tmp_path / "voice.json"
     path.write_text(config, encoding="utf-8")
     with pytest.raises(ModelFileError, match=r"voice\.json"):
-        PiperTts(voice_files["model"], path, cache_dir=tmp_path)
+        PiperTts(voice_files["model"], path)
 
 
 def test_a_voice_with_many_speakers_is_refused(voice_files: dict[str, Path], tmp_path: Path) -> None:
@@ -153,7 +145,7 @@ def test_a_voice_with_many_speakers_is_refused(voice_files: dict[str, Path], tmp
     path = tmp_path / "voice.json"
     path.write_text(json.dumps({**config, "num_speakers": 2}), encoding="utf-8")
     with pytest.raises(ModelFileError, match="one speaker"):
-        PiperTts(voice_files["model"], path, cache_dir=tmp_path)
+        PiperTts(voice_files["model"], path)
 
 
 def test_a_graph_that_is_no_piper_voice_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -350,13 +351,47 @@ def test_a_damaged_or_unwritable_cache_is_replaced_or_skipped(
 ) -> None:
     first = prepare_gguf(written[0], "int8", tmp_path)
     (entry,) = tmp_path.iterdir()
-    (entry / "weights.safetensors").write_bytes(b"damaged")
-    again = prepare_gguf(written[0], "int8", tmp_path)
-    assert all(torch.equal(again.state[name], first.state[name]) for name in first.state)
-    assert (entry / "weights.safetensors").stat().st_size > 1000
+    sound = {path: path.read_bytes() for path in entry.iterdir()}
+    assert len(sound) == 4
+    conversions = count_calls(monkeypatch, "gpu.llm.weights.prepare.prepare")
+    for number, (path, content) in enumerate(sound.items()):
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        for kind, damaged in enumerate((flipped, content[:-1], b"", None)):
+            path.unlink() if damaged is None else path.write_bytes(damaged)
+            again = prepare_gguf(written[0], "int8", tmp_path)
+            assert len(conversions) == number * 4 + kind + 1, (path.name, kind)
+            assert all(torch.equal(again.state[name], first.state[name]) for name in first.state)
+            assert again.tokenizer_json == first.tokenizer_json
+            assert {path: path.read_bytes() for path in entry.iterdir()} == sound
+    prepare_gguf(written[0], "int8", tmp_path)
+    assert len(conversions) == 16
     blocked = tmp_path / "file"
     blocked.write_text("a file where the cache directory should be")
     assert prepare_gguf(written[0], "fp32", blocked).config == first.config
+
+
+def test_a_disk_that_is_full_costs_the_cache_and_not_the_start(
+    written: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library has an error class of its own for that."""
+    from safetensors import SafetensorError
+
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    assert prepare_gguf(written[0], "int8", tmp_path).precision == "int8"
+    assert not list(tmp_path.iterdir())
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, name: str) -> list[object]:
+    """Lets a module's function do its work, and notes every call."""
+    calls: list[object] = []
+    module, _, function = name.rpartition(".")
+    original = getattr(importlib.import_module(module), function)
+    monkeypatch.setattr(name, lambda *arguments: calls.append(arguments) or original(*arguments))
+    return calls
 
 
 def keep(bytes_: int) -> Callable[[Path], None]:
