@@ -10,13 +10,15 @@ One thread decodes; the watermark thread only commits pages, under the arena's l
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from gpu.errors import GpuError
 from gpu.kv.backends import BackendName, open_backend
 from gpu.kv.pager import Pager
-from gpu.kv.pages import OutOfPagesError, PageBackend
+from gpu.kv.pages import PageBackend, PagesError
 from gpu.kv.prefix import Prefix, PrefixStore
 from gpu.kv.quota import Quota
 from gpu.kv.quota import QuotaError as QuotaError
@@ -154,7 +156,8 @@ class Arena:
         pager = self._pager(window, owner=owner, quota_bytes=quota_bytes)
         count = 0 if prefix is None else len(prefix.ids) if tokens is None else tokens
         try:
-            made = self._begin(pager, window, prefix, count)
+            with self.prefixes.held(prefix):
+                made = self._begin(pager, window, prefix, count)
         except GpuError:
             pager.close()
             raise
@@ -176,7 +179,8 @@ class Arena:
 
     def fork(self, session: Session, position: int) -> Session:
         """As `Session.fork`."""
-        return self._enlist(session.fork_into(session.pager.like(), position))
+        with _busy(session):
+            return self._enlist(session.fork_into(session.pager.like(), position))
 
     def set_quota(self, owner: str, quota_bytes: int | None) -> None:
         """Limit what all sessions of `owner` (a persona) hold together; None takes the limit away."""
@@ -300,7 +304,7 @@ class Arena:
     def _ahead(self, session: Session) -> None:
         try:
             session.pager.ahead(session.written_bytes(), self._ahead_bytes)
-        except OutOfPagesError:
+        except PagesError:
             return  # the append that needs the page will say so
 
     def _pager(self, window: WindowSpec | None, *, owner: str, quota_bytes: int | None) -> Pager:
@@ -333,8 +337,9 @@ class Arena:
         self, pager: Pager, source: Session, tokens: int, *, rows: int, window: WindowSpec | None = None
     ) -> Session:
         try:
-            source.use()
-            pager.share_from(source.pager, tokens * self.spec.row_bytes)
+            with _busy(source):
+                source.use()
+                pager.share_from(source.pager, tokens * self.spec.row_bytes)
         except GpuError:
             pager.close()
             raise
@@ -348,3 +353,13 @@ class Arena:
             session.last_used = self._clock
             self._sessions.append(session)
         return session
+
+
+@contextmanager
+def _busy(session: Session) -> Iterator[None]:
+    """Making room for a copy must not evict what is copied."""
+    idle, session.idle = session.idle, False
+    try:
+        yield
+    finally:
+        session.idle = idle

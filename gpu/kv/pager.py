@@ -148,11 +148,8 @@ class Pager:
         with self._gate.lock:
             copied = 0 if self.backend.aliases else whole * self._cost(0)
             self._gate.admit(self, copied + (self._cost(0) if rest or not whole else 0))
-            for slot in range(whole):
-                self._share_slot(slot, other)
-                self._mirror(slot, slot + 1)
-                if self.mirrored and not self.backend.aliases:
-                    self._copy_slot(slot + self.ring_pages, self, slot)
+            self._share_slots(0, whole, other)
+            self._mirror(0, whole, copied=True)
             self._set_committed(whole)
             if self.backend.aliases:
                 self._shared_below = whole * size
@@ -161,38 +158,34 @@ class Pager:
                 self.commit_to(whole + 1)
                 source = other.range.memory.narrow(0, whole * size, rest)
                 self.range.memory.narrow(0, whole * size, rest).copy_(source)
-                if self.mirrored and not self.backend.aliases:
-                    self._copy_slot(whole + self.ring_pages, self, whole)
+                self._copy_mirror(whole, whole + 1)
 
     def share_ring_from(self, other: Pager) -> None:
         """Show every page of another ring of the same shape, store included; whoever writes first copies."""
         with self._gate.lock:
             self.ring_pages = other.ring_pages
             self._gate.admit(self, 0 if self.backend.aliases else other.charged_pages)
-            for slot in range(other.committed):
-                self._share_slot(slot, other)
-                self._mirror(slot, slot + 1)
-                if not self.backend.aliases:
-                    self._copy_slot(slot + self.ring_pages, other, slot + self.ring_pages)
+            self._share_slots(0, other.committed, other)
+            self._mirror(0, other.committed, copied=True)
             self._set_committed(other.committed)
             if other.has_store:
-                for slot in range(self.store_slot, self.store_slot + self.store_pages):
-                    self._share_slot(slot, other)
+                self._share_slots(self.store_slot, self.store_pages, other)
                 self.has_store = True
             if self.backend.aliases:
                 self._shared_below = other._shared_below = self.ring_pages * self.backend.page_bytes
 
-    def shrink_ring(self, pages: int) -> None:
-        """Give everything back and start again with a ring of `pages`; addresses stay, the content is gone.
-
-        Raises QuotaError, with everything still there, where a larger ring does not fit.
-        """
+    def admit_ring(self, pages: int) -> None:
+        """Make sure that `shrink_ring` finds room for what it makes of this ring; QuotaError where it does not."""
         with self._gate.lock:
             held = {id(page): slot for slot, page in enumerate(self.range.slots) if page is not None}
             freed = sum(not self.range.is_shared(slot) for slot in held.values())
             more = pages * self._cost(0) + self.store_pages - freed
             if more > 0:
                 self._gate.admit(self, more)
+
+    def shrink_ring(self, pages: int) -> None:
+        """Give everything back and start again with a ring of `pages`; addresses stay, the content is gone."""
+        with self._gate.lock:
             self.range.release(0, self.range.pages)
             self._own.clear()
             self._shared_below, self.has_store = 0, False
@@ -271,22 +264,25 @@ class Pager:
         self.committed = slots
         self.committed_bytes = slots * self.backend.page_bytes
 
-    def _mirror(self, begin: int, end: int) -> None:
+    def _mirror(self, begin: int, end: int, *, copied: bool = False) -> None:
+        """Show slots [begin, end) a second time; without aliasing with new pages, `copied` ones where asked."""
         if not self.mirrored:
             return
-        if not self.backend.aliases:
+        if self.backend.aliases or copied:
+            self.range.share(self.ring_pages + begin, self.range, begin, end - begin)
+        else:
             self.range.commit(self.ring_pages + begin, self.ring_pages + end)
-            return
-        for slot in range(begin, end):
-            self.range.share(self.ring_pages + slot, self.range, slot)
 
-    def _share_slot(self, slot: int, other: Pager) -> None:
-        self.range.share(slot, other.range, slot)
+    def _copy_mirror(self, begin: int, end: int) -> None:
+        """Make the second copy of slots [begin, end) equal the first, where they are not the same pages."""
+        if self.mirrored and not self.backend.aliases:
+            second = self.range.bytes_of(begin + self.ring_pages, end + self.ring_pages)
+            second.copy_(self.range.bytes_of(begin, end))
+
+    def _share_slots(self, slot: int, count: int, other: Pager) -> None:
+        self.range.share(slot, other.range, slot, count)
         if not self.backend.aliases:
-            self._own.add(slot)
-
-    def _copy_slot(self, slot: int, other: Pager, source: int) -> None:
-        self.range.bytes_of(slot, slot + 1).copy_(other.range.bytes_of(source, source + 1))
+            self._own.update(range(slot, slot + count))
 
     def _privatise(self, begin: int, end: int) -> None:
         with self._gate.lock:

@@ -87,16 +87,19 @@ class PageRange:
         pages = self.backend.create(end - begin)
         self._show(begin, pages)
 
-    def share(self, slot: int, source: PageRange, source_slot: int) -> None:
-        """Show the page of another slot in this empty one too; without aliasing, a new page with the same content."""
-        if self.slots[slot] is not None:
-            raise PagesError("KV pages: the slot to share into holds a page already", fix="Release it first")
-        page = source.page(source_slot)
+    def share(self, slot: int, source: PageRange, source_slot: int, count: int = 1) -> None:
+        """Show the pages of `count` other slots in these empty ones too; without aliasing, copies of them.
+
+        One call for many is much cheaper than many calls: the driver is asked for access once.
+        """
+        if any(page is not None for page in self.slots[slot : slot + count]):
+            raise PagesError("KV pages: a slot to share into holds a page already", fix="Release it first")
+        pages = [source.page(place) for place in range(source_slot, source_slot + count)]
         if self.backend.aliases:
-            self._show(slot, [page])
+            self._show(slot, pages)
         else:
-            self.commit(slot, slot + 1)
-            self.bytes_of(slot, slot + 1).copy_(source.bytes_of(source_slot, source_slot + 1))
+            self.commit(slot, slot + count)
+            self.bytes_of(slot, slot + count).copy_(source.bytes_of(source_slot, source_slot + count))
 
     def is_shared(self, slot: int) -> bool:
         """Whether the slot's page shows in another range too."""
@@ -132,6 +135,8 @@ class PageRange:
 
     def _show(self, slot: int, pages: Sequence[Page]) -> None:
         """Map `pages` into consecutive slots; where the system refuses, none of them."""
+        if not pages:
+            return
         try:
             self.backend.map(self, slot, [page.handle for page in pages])
         except PagesError:

@@ -187,7 +187,6 @@ class CudaDriver:
         if not int(self._call("cuDeviceGetAttribute", attribute, self._device)):
             raise PagesError("the GPU or its driver has no virtual memory management", fix="Install a newer driver")
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
-        self.enter_thread()
         location = api.CUmemLocation()
         location.type = api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         location.id = index

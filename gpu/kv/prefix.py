@@ -7,6 +7,7 @@ mapping of the pages, so it outlives the session that computed it; what is not a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,17 @@ class PrefixStore:
             node, depth = child, depth + len(child.edge)
             best = node.prefix or best
         return best
+
+    @contextmanager
+    def held(self, prefix: Prefix | None) -> Iterator[None]:
+        """Do not forget it meanwhile, whoever needs room."""
+        if prefix is not None:
+            prefix.users += 1
+        try:
+            yield
+        finally:
+            if prefix is not None:
+                prefix.users -= 1
 
     def used(self, prefix: Prefix, session: Session) -> None:
         """`session` began with it (`Arena.session` says so)."""

@@ -158,6 +158,14 @@ class Session:
         self.use()
         return self._rows.narrow(0, self._first, self._length)
 
+    def buffer(self) -> torch.Tensor:
+        """[rows, layers, parts, kv_heads, head_dim] over the whole range, for kernels that write by the registers.
+
+        A row that `extend` did not make live may have no page: touching it is a fault of the process.
+        """
+        self.use()
+        return self._rows
+
     def mark(self) -> Mark:
         """Remember the present position."""
         return Mark(self.position, self._epoch)

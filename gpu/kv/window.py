@@ -83,6 +83,12 @@ class WindowSession(Session):
     def rope_position(self) -> int:
         return self.position - self._shift
 
+    def first_seen(self, tokens: int) -> list[int]:
+        """For each of the last `tokens` the first row that it sees behind the sinks: as if it had come alone."""
+        first = self.position - tokens + 1
+        hidden = (self.shape.hidden(count) for count in range(first, first + tokens))
+        return [self.shape.sinks + max(0, offset - self._offset) for offset in hidden]
+
     def resize(self, window: int) -> None:
         """Change the window up to what the session was opened with, keeping what still fits; addresses stay.
 
@@ -95,6 +101,7 @@ class WindowSession(Session):
         pages = rows * self.spec.row_bytes // size
         if pages > self.pager.body_pages:
             raise GpuError(f"KV window: {window} is more than the session was opened with", fix="Open a new session")
+        self.pager.admit_ring(pages)
         position, offset = self.position, max(self._offset, shape.hidden(self.position))
         seen = self.rows()
         # By way of the host: who shrinks has no memory to spare on the device.

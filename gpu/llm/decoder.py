@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpu.errors import GpuError
+from gpu.kv.rebase import rebase
 from gpu.kv.session import Session
+from gpu.kv.window import WindowSession
 from gpu.llm.config import LlamaConfig
 from gpu.llm.linear import DenseLinear, Int8Linear, Linear, rotate_columns
 
@@ -56,7 +58,9 @@ class Decoder:
             )
             for n in range(config.layers)
         ]
-        self._cos, self._sin = _rope_tables(config, positions, self.device, self.dtype)
+        frequencies = _rope_frequencies(config)
+        self._frequencies: list[float] = frequencies.tolist()
+        self._cos, self._sin = _rope_tables(frequencies, positions, self.device, self.dtype)
 
     def forward(self, ids: Sequence[int], session: Session) -> torch.Tensor:
         """Append `ids` to the session and return their last hidden states, [tokens, hidden], before the final norm.
@@ -66,14 +70,17 @@ class Decoder:
         """
         import torch
 
+        if isinstance(session, WindowSession):
+            rebase(session, self._frequencies, limit=self._cos.shape[0], room=len(ids))
         mark = session.mark()
         start = session.extend(len(ids))
+        turn = session.rope_position - len(ids)
         try:
             with torch.inference_mode():
                 x = self._embed.rows(torch.tensor(ids, dtype=torch.long, device=self.device)).to(self.dtype)
-                cos = self._cos.narrow(0, start, len(ids))
-                sin = self._sin.narrow(0, start, len(ids))
-                mask = self._causal_mask(start, len(ids))
+                cos = self._cos.narrow(0, turn, len(ids))
+                sin = self._sin.narrow(0, turn, len(ids))
+                mask = self._causal_mask(session, len(ids))
                 for index, layer in enumerate(self._layers):
                     x = x + self._attention(index, layer, x, session, start, cos, sin, mask)
                     x = x + self._mlp(layer, x)
@@ -120,7 +127,11 @@ class Decoder:
         # `sin` is negative in its first half, so a roll by half a head is all of Hugging Face's rotate_half.
         rotary = torch.addcmul(rotary * cos, rotary.roll(half, -1), sin)
         session.write(
-            index, start, rotary.narrow(1, c.heads, c.kv_heads), heads.narrow(1, c.heads + c.kv_heads, c.kv_heads)
+            index,
+            start,
+            rotary.narrow(1, c.heads, c.kv_heads),
+            heads.narrow(1, c.heads + c.kv_heads, c.kv_heads),
+            heads.narrow(1, c.heads, c.kv_heads) if session.spec.unrotated_keys else None,
         )
         # The queries that share a KV head become rows of one problem: no head of K or V is ever repeated.
         group = c.heads // c.kv_heads
@@ -145,14 +156,18 @@ class Decoder:
 
         return torch.nn.functional.rms_norm(x, (self.config.hidden,), weight, self.config.rms_eps)
 
-    def _causal_mask(self, start: int, tokens: int) -> torch.Tensor | None:
-        """Additive mask [group * tokens, start + tokens], None for one token, which sees everything."""
+    def _causal_mask(self, session: Session, tokens: int) -> torch.Tensor | None:
+        """Additive mask [group * tokens, session.length], None for one token, which sees everything."""
         import torch
 
         if tokens == 1:
             return None
-        mask = torch.full((tokens, start + tokens), float("-inf"), dtype=self.dtype, device=self.device)
-        return mask.triu_(start + 1).repeat(self.config.heads // self.config.kv_heads, 1)
+        mask = torch.full((tokens, session.length), float("-inf"), dtype=self.dtype, device=self.device)
+        mask.triu_(session.length - tokens + 1)
+        if isinstance(session, WindowSession):
+            for query, first in enumerate(session.first_seen(tokens)):
+                mask[query, session.shape.sinks : first] = float("-inf")
+        return mask.repeat(self.config.heads // self.config.kv_heads, 1)
 
 
 def _linear(state: Mapping[str, torch.Tensor], name: str, rotation: torch.Tensor | None = None) -> Linear:
@@ -160,16 +175,23 @@ def _linear(state: Mapping[str, torch.Tensor], name: str, rotation: torch.Tensor
     return DenseLinear(state[name]) if scale is None else Int8Linear(state[name], scale, rotation)
 
 
-def _rope_tables(
-    config: LlamaConfig, positions: int, device: torch.device, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and signed sines, each [positions, 1, head_dim], of Su et al. 2021 in the half-split layout."""
+def _rope_frequencies(config: LlamaConfig) -> torch.Tensor:
+    """float32 radians a position, [head_dim / 2]."""
     import torch
 
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
     frequencies = 1.0 / (config.rope_theta**exponents)
     if config.rope_factors is not None:
         frequencies = frequencies / torch.tensor(config.rope_factors)
+    return frequencies
+
+
+def _rope_tables(
+    frequencies: torch.Tensor, positions: int, device: torch.device, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and signed sines, each [positions, 1, head_dim], of Su et al. 2021 in the half-split layout."""
+    import torch
+
     angles = torch.outer(torch.arange(positions).float(), frequencies)
     cos, sin = angles.cos(), angles.sin()
     tables = torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1)

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gpu.errors import ArenaFullError, GpuError, WeightsError
-from gpu.kv.arena import Arena, ArenaSpec
+from gpu.kv.arena import Arena
+from gpu.kv.pages import PagesError
+from gpu.kv.spec import ArenaSpec
 from gpu.llm.chat import ChatTemplate
 from gpu.llm.protocol import Message, SamplingParams
 from gpu.llm.tokenizer import Tokenizer
@@ -18,6 +20,7 @@ from gpu.llm.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import torch
 
+    from gpu.kv.prefix import Prefix
     from gpu.llm.weights.prepare import PreparedModel
 
 _CHUNK_TOKENS = 256
@@ -31,9 +34,10 @@ class LocalLanguageModel:
     machine with one thread count; not on earlier calls, nor on where they were cancelled. A prompt is cut into chunks
     by a rule that looks at the messages only (after the system message or the template's own, before and after each
     assistant message, then every 256 tokens); each chunk is one forward pass; a later call re-uses whole chunks of
-    its own cut and nothing else. So keys computed one by one while a reply was generated are never re-used: the same
-    sums in another order differ in the last bits. Call `warm` with the new history after a reply, and the next turn
-    pays for the user's words only.
+    its own cut and nothing else, from the session or, for a persona that spoke before, from the arena's prefixes,
+    whose pages the session then shares. So keys computed one by one while a reply was generated are never re-used:
+    the same sums in another order differ in the last bits. Call `warm` with the new history after a reply, and the
+    next turn pays for the user's words only.
     """
 
     def __init__(self, prepared: PreparedModel, *, device: str = "cpu", context_tokens: int = 2048) -> None:
@@ -91,9 +95,13 @@ class LocalLanguageModel:
         self._call += 1
         if not messages and not self._preamble:
             return 0
-        ids, cuts = self._plan(messages, generation=False) if messages else (self._preamble, [len(self._preamble)])
+        if messages:
+            ids, cuts, persona = self._plan(messages, generation=False)
+        else:
+            ids, persona = self._preamble, len(self._preamble)
+            cuts = [persona]
         before = self._keep_common(ids, cuts, limit=len(cuts))
-        for _ in self._prefill(ids, cuts):
+        for _ in self._prefill(ids, cuts, persona):
             pass
         return len(ids) - before
 
@@ -119,9 +127,9 @@ class LocalLanguageModel:
         call = self._call
         sampler, text, reply = Sampler(sampling), self._tokenizer.stream(), list[int]()
         scores: torch.Tensor | None = None
-        ids, cuts = self._plan(messages, generation=True)
+        ids, cuts, persona = self._plan(messages, generation=True)
         self._keep_common(ids, cuts, limit=len(cuts) - 1)
-        for hidden in self._prefill(ids, cuts, cancelled):
+        for hidden in self._prefill(ids, cuts, persona, cancelled):
             scores = self._decoder.logits(hidden[-1:])[0] if self._session.length == len(ids) else None
         while scores is not None and len(reply) < max_tokens and not cancelled():
             token = sampler.next(scores, reply)
@@ -140,7 +148,10 @@ class LocalLanguageModel:
             yield rest
 
     def _keep_common(self, ids: list[int], cuts: list[int], *, limit: int) -> int:
-        """Truncate the session to the chunks that it shares with the plan, `limit` at most; returns its length."""
+        """Let the session hold the chunks that it, or a known prefix, shares with the plan, `limit` at most.
+
+        Returns its length.
+        """
         kept = 0
         for ours, held in zip(cuts[:limit], self._held_cuts, strict=False):
             begin = self._held_cuts[kept - 1] if kept else 0
@@ -150,13 +161,27 @@ class LocalLanguageModel:
         self._held_cuts = self._held_cuts[:kept]
         position = self._held_cuts[-1] if kept else 0
         self._held = ids[:position]
-        self._session.truncate_to(position)
-        return position
+        known = self._arena.prefixes.exact(ids)
+        if known is not None and len(known.ids) > position and list(known.cuts) == cuts[:limit][: len(known.cuts)]:
+            self._begin_with(known)
+        self._session.truncate_to(len(self._held))
+        return len(self._held)
+
+    def _begin_with(self, known: Prefix) -> None:
+        try:
+            session = self._arena.session(prefix=known)
+        except PagesError:
+            return  # no room for a second session beside the old one: what is known is computed again
+        self._session.close()
+        self._session, self._held, self._held_cuts = session, list(known.ids), list(known.cuts)
 
     def _prefill(
-        self, ids: list[int], cuts: list[int], cancelled: Callable[[], bool] = lambda: False
+        self, ids: list[int], cuts: list[int], persona: int, cancelled: Callable[[], bool] = lambda: False
     ) -> Iterator[torch.Tensor]:
-        """Compute the chunks that are missing, yielding each one's hidden states [tokens, hidden]."""
+        """Compute the chunks that are missing, yielding each one's hidden states [tokens, hidden].
+
+        The first `persona` tokens become a prefix that later sessions share.
+        """
         for cut in cuts[len(self._held_cuts) :]:
             if cancelled():
                 return
@@ -164,10 +189,21 @@ class LocalLanguageModel:
             hidden = self._decoder.forward(ids[begin:cut], self._session)
             self._held += ids[begin:cut]
             self._held_cuts.append(cut)
+            if cut == persona:
+                self._keep_persona()
             yield hidden
 
-    def _plan(self, messages: Sequence[Message], *, generation: bool) -> tuple[list[int], list[int]]:
-        """Token ids of the prompt and the ends of its chunks, rising, the last one its length."""
+    def _keep_persona(self) -> None:
+        try:
+            self._arena.prefixes.add(self._held, self._session, cuts=self._held_cuts)
+        except PagesError:
+            return  # no room for the copied tail: it will be computed again, nothing worse
+
+    def _plan(self, messages: Sequence[Message], *, generation: bool) -> tuple[list[int], list[int], int]:
+        """Token ids of the prompt, the ends of its chunks, rising, the last one its length, and the persona's end.
+
+        The persona is the system message or what the template puts in its place; 0 where there is neither.
+        """
         ids = self._encode(messages, generation=generation)
         room = self._session.capacity - (1 if generation else 0)
         if len(ids) > room or not ids:
@@ -179,17 +215,20 @@ class LocalLanguageModel:
         edges = [0]
         if messages[0].role == "user" and 0 < len(self._preamble) < len(ids):
             edges += [len(self._preamble)] if ids[: len(self._preamble)] == self._preamble else []
+        persona = edges[-1]
         for index, message in enumerate(messages):
             if message.role == "assistant" and index > 0:
                 self._add_edge(edges, ids, messages[:index], generation=True)
             if message.role != "user":
                 self._add_edge(edges, ids, messages[: index + 1], generation=False)
+            if index == 0 and message.role == "system":
+                persona = edges[-1] if len(messages) > 1 or generation else len(ids)
         if edges[-1] != len(ids):
             edges.append(len(ids))
         cuts: list[int] = []
         for begin, end in itertools.pairwise(edges):
             cuts += [*range(begin + _CHUNK_TOKENS, end, _CHUNK_TOKENS), end]
-        return ids, cuts
+        return ids, cuts, persona
 
     def _add_edge(self, edges: list[int], ids: list[int], part: Sequence[Message], *, generation: bool) -> None:
         """Add the end of `part` where its tokens are the prompt's first ones (not every template is so regular)."""

@@ -168,20 +168,21 @@ def test_the_driver_really_gives_memory_back() -> None:
     assert reason == ""
     assert backend.page_bytes == 2 << 20
     made, other = backend.reserve(1 << 17), backend.reserve(64)
+    slack = 16 << 20  # the driver's own page tables
     free = torch.cuda.mem_get_info()[0]
     made.commit(0, 64)
     after = torch.cuda.mem_get_info()[0]
-    assert free - after == 64 * backend.page_bytes
+    assert 0 <= free - after - 64 * backend.page_bytes <= slack
     for slot in range(32):
         other.share(slot, made, slot)
-    assert torch.cuda.mem_get_info()[0] == after
+    assert abs(torch.cuda.mem_get_info()[0] - after) <= slack
     made.memory[: 64 * backend.page_bytes].fill_(3)
     assert int(other.memory[31 * backend.page_bytes]) == 3
     made.close()
     torch.cuda.synchronize()
-    assert free - torch.cuda.mem_get_info()[0] == 32 * backend.page_bytes
+    assert abs(free - torch.cuda.mem_get_info()[0] - 32 * backend.page_bytes) <= slack
     backend.close()
-    assert torch.cuda.mem_get_info()[0] == free
+    assert free - torch.cuda.mem_get_info()[0] <= slack
 
 
 @pytest.mark.gpu

@@ -337,6 +337,18 @@ def test_a_graph_may_count_by_itself(arenas: NewArena) -> None:
     session.check()
 
 
+def test_the_registers_lead_to_the_next_row(arenas: NewArena) -> None:
+    """What a captured graph does: write the row that the register names, count, all without the host."""
+    session = arenas().session()
+    append(session, 5, 1)
+    new = torch.stack(tokens(1, 2, session.spec.device), 2)
+    session.extend(1, registers=False)
+    session.buffer().index_copy_(0, session.registers[1:2].long(), new)
+    session.registers[:2] += 1
+    assert torch.equal(content(session).cpu(), expected((5, 1), (1, 2)))
+    session.check()
+
+
 def test_check_notices_what_is_broken(new_arena: NewArena) -> None:
     arena = new_arena(SPEC, backend="host")
     session = arena.session()

@@ -223,7 +223,8 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> No
     path, rng = tmp_path / "talk.kv", random.Random(5)
     arena = Arena.open(ArenaSpec(layers=2, kv_heads=2, head_dim=64, positions=4096))
     for _ in range(3):
-        writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE)
+        root = Path(__file__).resolve().parents[3]
+        writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE, cwd=root)
         assert writer.stdout is not None
         for _ in range(rng.randint(2, 30)):
             assert writer.stdout.readline()
