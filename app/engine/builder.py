@@ -151,6 +151,7 @@ def _open_llm(
 ) -> LocalLanguageModel:
     """On the GPU where there is one that works and has room, else on the CPU: slower, but it talks."""
     from gpu.device import choose_device
+    from gpu.kv.pages_vmm import open_vmm
     from gpu.llm.model import open_language_model
     from gpu.memory.budget import budget_of
     from gpu.memory.pool import Pools
@@ -171,7 +172,7 @@ def _open_llm(
 
     if device != "cpu":
         try:
-            Pools().take(budget_of(made))
+            Pools().take(budget_of(made, arena_is_torchs=bool(open_vmm(device)[1])))
             return load(device)
         except (RuntimeError, GpuError) as error:  # torch's own class for every CUDA failure, out of memory too
             problem = str(error).splitlines()[0]

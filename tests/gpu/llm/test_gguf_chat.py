@@ -431,3 +431,15 @@ def test_broken_files_say_what_to_do(
     with pytest.raises(WeightsError, match=message) as caught:
         open_language_model(path, precision="fp32", threads=torch.get_num_threads())
     assert caught.value.fix
+
+
+@pytest.mark.gpu
+def test_a_conversation_on_a_gpu_says_what_it_says_on_the_cpu(written: tuple[Path, dict[str, Any]]) -> None:
+    prepared = prepare(open_gguf(written[0]), "fp32")
+    on_cpu, on_gpu = chat(prepared), chat(prepared, device="cuda:0")
+    assert on_gpu.backend == "torch-cuda-fp32"
+    history = [SYSTEM, Message("user", "abc")]
+    for _ in range(3):
+        expected = say(on_cpu, history, SamplingParams())
+        assert say(on_gpu, history, SamplingParams()) == expected
+        history += [Message("assistant", "".join(expected)), TWO]
