@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from pathlib import Path
 
 import numpy as np
@@ -199,11 +198,9 @@ def _question_rows(samples: Sequence[Sample], count: int, run: _Run, begun_ns: i
             finals[event.turn] = event.text
     heard = [word for text in finals.values() for word in normalize(text)]
     asked = [(number, word) for number in range(count) for word in normalize(samples[number % len(samples)].text)]
-    matcher = SequenceMatcher(None, [word for _, word in asked], heard, autojunk=False)
     found = dict.fromkeys(range(count), 0)
-    for block in matcher.get_matching_blocks():
-        for position in range(block.a, block.a + block.size):
-            found[asked[position][0]] += 1
+    for position in common_places([word for _, word in asked], heard):
+        found[asked[position][0]] += 1
     rows: list[Row] = []
     for number in range(count):
         text = samples[number % len(samples)].text
@@ -216,6 +213,29 @@ def _question_rows(samples: Sequence[Sample], count: int, run: _Run, begun_ns: i
         is_heard = found[number] >= _FOUND_SHARE * len(normalize(text))
         rows.append({"kind": "question", "text": text, "is_heard": is_heard, "is_cut": is_cut})
     return rows
+
+
+def common_places(asked: Sequence[str], heard: Sequence[str]) -> list[int]:
+    """Which words of `asked` belong to a longest common subsequence with `heard`.
+
+    The longest of all, because the questions come round again: a search for long blocks would settle for a wrong round.
+    """
+    lengths = np.zeros((len(asked) + 1, len(heard) + 1), np.int32)
+    for i, word in enumerate(asked):
+        same = np.fromiter((word == other for other in heard), bool, len(heard))
+        diagonal = lengths[i, :-1] + same
+        lengths[i + 1, 1:] = np.maximum.accumulate(np.maximum(diagonal, lengths[i, 1:]))
+    places: list[int] = []
+    i, j = len(asked), len(heard)
+    while i and j:
+        if lengths[i, j] == lengths[i - 1, j]:
+            i -= 1
+        elif lengths[i, j] == lengths[i, j - 1]:
+            j -= 1
+        else:
+            i, j = i - 1, j - 1
+            places.append(i)
+    return places[::-1]
 
 
 # -- the face ---------------------------------------------------------------------------------------------------

@@ -45,6 +45,17 @@ def test_metrics_count_what_was_lost() -> None:
     assert found["one_moment_max_ms"] == 800
 
 
+def test_words_are_found_in_their_own_round() -> None:
+    rounds = "what is the capital how many days what color".split()
+    asked = rounds * 6
+    heard = asked[:9] + asked[13:30] + asked[36:]  # a cut in the second round, another over the third and fourth
+    places = kills.common_places(asked, heard)
+    assert len(places) == len(heard)
+    assert [asked[place] for place in places] == heard
+    assert set(places[:9]) == set(range(9))
+    assert set(places[-9:]) == set(range(len(asked) - 9, len(asked)))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_killed_processes_lose_no_turn_and_no_heard_word(model_store: Store) -> None:
