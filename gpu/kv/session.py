@@ -267,13 +267,14 @@ class Session:
 
     def close(self) -> None:
         """Give the memory back. Views handed out before must not be used any more."""
-        if self._state == "closed":
-            return
-        self._state = "closed"
-        self._parts, self._length, self._first, self._offset = [], 0, 0, 0
-        del self._rows
-        self.pager.close()
-        self._arena.closed(self)
+        with self._arena.lock:  # the watermark thread must not commit pages to a range that is gone
+            if self._state == "closed":
+                return
+            self._state = "closed"
+            self._parts, self._length, self._first, self._offset = [], 0, 0, 0
+            del self._rows
+            self.pager.close()
+            self._arena.closed(self)
 
     def use(self) -> None:
         """Be open: bring a parked session back; GpuError where it is closed or the arena sleeps."""
