@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from app import events
-from app.commands import Command, Quit, StopSpeaking
+from app.commands import Command, Quit
 from app.config.schema import Config
 from app.conversation.agent import Conversation, Engines
 from app.conversation.desk import Desk
@@ -242,10 +242,11 @@ class _Loop:
         return time.monotonic() - self._heard_s < _STANDSTILL_S or self._take_commands()
 
     def _say_last_words(self) -> None:
-        """The face has died, and the loudspeaker goes silent: find out what was heard of the reply."""
-        self._conversation.command(StopSpeaking())
+        """The face has died, and with it the audio process: hear all that left the loudspeaker until then."""
         until_s = time.monotonic() + _LAST_WORDS_S
-        while time.monotonic() < until_s and not self._conversation.is_idle:
+        while (now_s := time.monotonic()) < until_s and (
+            self._control.running or now_s - self._heard_s < _STANDSTILL_S
+        ):
             self._turn()
 
     def _write_journal(self) -> None:
