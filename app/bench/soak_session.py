@@ -22,7 +22,7 @@ from app.engine.process import HOP_CAPACITY
 from app.engine.recovery import Outage
 from audio.block import HOPS_PER_SECOND
 from audio.ear import HOP_DTYPE, Ear
-from audio.ear_process import HopLoop
+from audio.hop_loop import HopLoop
 from audio.io.callback import DuplexCallback
 from audio.io.device import SimulatedSpec, SteppedDevice, StreamFormat, make_simulated
 from audio.protocols import Speech

@@ -26,15 +26,6 @@ def ask_in_child(question: Callable[[], Any], *, timeout_s: float) -> Any:
         receiver.close()
 
 
-def cuda_devices() -> list[str]:
-    """Names of the GPUs that torch can use."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return []
-    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-
-
 def _answer(question: Callable[[], Any], sender: Connection) -> None:
     try:
         answer = question()

@@ -35,7 +35,8 @@ from app.log import LogSpec, setup_log
 from app.recorder.recorder import Recorder, loudspeaker_track, session_tracks
 from audio.control import ControlWords
 from audio.ear import HOP_DTYPE
-from audio.ear_process import EarProcess, EarRunning, EarStopped, RoundTripMeasured
+from audio.ear_process import EarProcess, EarRunning, EarStopped
+from audio.hop_loop import RoundTripMeasured
 from audio.io.device import DeviceSpec, SpokenUtterance, StreamFormat
 from audio.io.segments import attach
 from audio.protocols import Speech

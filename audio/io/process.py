@@ -80,11 +80,6 @@ class AudioProcess:
         return self._process.pid if self._process is not None else None
 
     @property
-    def has_rings(self) -> bool:
-        """Between `start` and `stop`."""
-        return bool(self._segments)
-
-    @property
     def refs(self) -> StreamRefs:
         """Where the rings lie, for other processes; known after `start`."""
         mic, playback, control = (segment.ref for segment in self._segments)

@@ -135,18 +135,7 @@ def audio_process_main(
         connection.send(Opened(stream, priority, is_fallback))
         segments: StreamRefs = connection.recv() if go_on is None else go_on.segments
         control = ControlWords(attach(segments.control))
-        callback = DuplexCallback(
-            RecordRing(block_dtype(stream.block_frames), MIC_CAPACITY, attach(segments.mic)),
-            RecordRing(playback_dtype(stream.block_frames), PLAYBACK_CAPACITY, attach(segments.playback)),
-            control,
-            stream.rate_hz,
-        )
-        gc.collect()
-        gc.freeze()
-        gc.disable()
-        with one_level_lower():
-            device.start(callback)
-        control.running = 1
+        _start(device, stream, segments, control)
         if go_on is None:
             connection.send(Started())
         tell = None if go_on is None else lambda: connection.send(Started())
@@ -169,6 +158,22 @@ def audio_process_main(
         logging.getLogger("vivavoce.audio").exception("unexpected")
         with suppress(OSError):  # the parent is gone
             connection.send(Failed(f"unexpected {type(error).__name__}: {error}", "", "", True))
+
+
+def _start(device: AudioDevice, stream: StreamFormat, segments: StreamRefs, control: ControlWords) -> None:
+    """Let it call back into the rings; from here on no collection may hold the callback up."""
+    callback = DuplexCallback(
+        RecordRing(block_dtype(stream.block_frames), MIC_CAPACITY, attach(segments.mic)),
+        RecordRing(playback_dtype(stream.block_frames), PLAYBACK_CAPACITY, attach(segments.playback)),
+        control,
+        stream.rate_hz,
+    )
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    with one_level_lower():
+        device.start(callback)
+    control.running = 1
 
 
 def _open_again(

@@ -13,8 +13,9 @@ import pytest
 
 from audio.control import ControlWords
 from audio.ear import HOP_DTYPE, Ear, EarSpec
-from audio.ear_process import EarProcess, EarRunning, EarStopped, HopLoop, RoundTripMeasured
+from audio.ear_process import EarProcess, EarRunning, EarStopped
 from audio.errors import AudioError
+from audio.hop_loop import HopLoop, RoundTripMeasured
 from audio.io.device import StreamFormat
 from audio.io.records import MIC_CAPACITY, block_dtype
 from audio.io.segments import Segment, SegmentRef
