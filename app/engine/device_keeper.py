@@ -28,7 +28,9 @@ from audio.io.pulse import ServerWatcher, look
 from audio.io.server import (
     DeviceBack,
     DeviceGone,
+    DeviceResumed,
     DeviceSuspended,
+    ServerBack,
     ServerEvent,
     ServerGone,
     ServerView,
@@ -63,6 +65,8 @@ class DeviceKeeper:
         self._opened = self._wanted
         self._is_makeshift = False
         self._hint = ""
+        self._misplaced: dict[bool, str] = {}
+        """Streams (is it the microphone's?) that the server has put elsewhere, and the sentence about it."""
         self._outage: Outage | None = None
         self.stream: StreamFormat | None = None
         """Of the stream that runs, or ran last."""
@@ -144,21 +148,31 @@ class DeviceKeeper:
     def _heed_server(self, event: ServerEvent) -> None:
         """What the server says of our streams and of the wanted devices."""
         match event:
-            case StreamMoved(is_input, _, now, is_wanted=False) if not self._is_makeshift:
-                what = "microphone" if is_input else "loudspeaker"
-                where = "our own loudspeaker's monitor" if event.is_own_monitor else now
-                self._lose(f"the sound server moved the {what} to {where}")
+            case StreamMoved():
+                self._heed_move(event)
             case DeviceGone(_, name) if not self._is_makeshift:
                 self._lose(f"{name} is gone")
             case DeviceSuspended(_, name):
                 self._hint = f"{name} is suspended"
             case ServerGone(reason):
                 self._hint = reason
+            case DeviceResumed() | ServerBack():
+                self._hint = ""
             case DeviceBack() if self._is_makeshift:
                 self._emit(events.Notice(self.now_samples, "info", f"{event.name} is back; returning to it"))
                 self._outage = Outage(time.monotonic())
-            case DeviceBack() if self._outage is not None and self._opened != self._exact(self._view):
+            case DeviceBack() if self._outage is not None and self._opened != self._exact_now():
                 self._outage.start_again_at(0.0)  # under another name than the one that is waited for
+
+    def _heed_move(self, move: StreamMoved) -> None:
+        """A makeshift is not where the user wanted it; but nobody may hear their own loudspeaker."""
+        self._misplaced.pop(move.is_input, None)
+        if move.is_wanted or (self._is_makeshift and not move.is_own_monitor):
+            return
+        what = "microphone" if move.is_input else "loudspeaker"
+        where = "our own loudspeaker's monitor" if move.is_own_monitor else move.now
+        self._misplaced[move.is_input] = f"the sound server moved the {what} to {where}"
+        self._lose(self._misplaced[move.is_input])
 
     def _lose(self, reason: str) -> None:
         if self._outage is not None:
@@ -173,7 +187,8 @@ class DeviceKeeper:
             if not all(name or view.is_present("", is_input=is_input) for name, is_input in ends):
                 outage.start_again_at(time.monotonic() + _RETRY_S)  # opened now, the default would be a monitor
                 return
-        self._opened = self._exact(view)
+        self._opened = self._exact_now()
+        self._misplaced.clear()
         self.audio.restart(self._opened, self._makeshift(view))
         if self._watcher is not None:
             self._watcher.follow(self.audio.pid)
@@ -188,12 +203,21 @@ class DeviceKeeper:
         else:
             self._emit(events.DeviceBack(self.now_samples, self._name()))
         self._show(stream)
+        for reason in list(self._misplaced.values()):  # it was moved while it was being opened
+            self._lose(reason)
 
     # -- names ------------------------------------------------------------------------------------------------
 
     @property
     def _view(self) -> ServerView | None:
         return self._watcher.view if self._watcher is not None else None
+
+    def _exact_now(self) -> DeviceSpec:
+        """As `_exact`; where two devices answer to the name by now, the one that was open."""
+        try:
+            return self._exact(self._view)
+        except DeviceError:
+            return self._opened
 
     def _exact(self, view: ServerView | None) -> DeviceSpec:
         """The wanted devices by the names that the server has for them now."""

