@@ -139,6 +139,11 @@ class Journal:
         self.remark = f"the journal was damaged; it is kept as {aside}, and what could be read of it goes on"
 
 
+def is_whole_entry(event: events.Event) -> bool:
+    """Whether a journal may take the event twice: a whole question or a whole reply."""
+    return isinstance(event, events.AgentSaid) or (isinstance(event, events.UserTranscript) and event.final)
+
+
 def _open(path: Path) -> FileIO:
     """For appending, unbuffered; OSError for what is no regular file (opening some of them would wait for ever)."""
     try:

@@ -38,6 +38,7 @@ _STOP_LIMIT_S = 1.0
 _LOST_GRACE_S = 0.2
 _HANG_LIMIT_S = 2.0
 _ORPHAN_GRACE_S = 1.0
+_DEATH_S = 0.05
 _FIFO_PRIORITY = 5
 """Below the audio process, which must never wait for us."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -322,9 +323,14 @@ class _Orphan:
 
     def __call__(self) -> bool:
         if os.getppid() == self._parent_pid:
-            return self._connection.poll()  # the parent sends nothing any more: this is its end closing
+            # The parent sends nothing any more: this is its end closing. A dying one does that a little before.
+            return self._connection.poll() and not self._is_dying()
         self._since_s = self._since_s or time.monotonic()
         return time.monotonic() - self._since_s > _ORPHAN_GRACE_S
+
+    def _is_dying(self) -> bool:
+        time.sleep(_DEATH_S)
+        return os.getppid() != self._parent_pid
 
 
 @contextmanager

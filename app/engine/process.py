@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -27,7 +28,7 @@ from app.conversation.resume import ResumePoint
 from app.crash import describe_crash
 from app.engine.builder import open_conversation, open_desk, open_engines, places
 from app.errors import AgentError
-from app.journal import Journal
+from app.journal import Journal, is_whole_entry
 from app.log import LogSpec, close_log, setup_log
 from audio.block import HOP_MS, HOP_SAMPLES
 from audio.control import ControlWords
@@ -35,7 +36,7 @@ from audio.ear import HOP_DTYPE
 from audio.errors import AudioError
 from audio.io.device import StreamFormat
 from audio.io.records import PLAYBACK_CAPACITY, playback_dtype
-from audio.io.segments import SegmentRef, attach
+from audio.io.segments import SegmentRef, attach, sweep_stale
 from audio.meters.signal_presence import SignalPresence
 from audio.protocols import Speech
 from audio.ring import RecordRing
@@ -48,6 +49,10 @@ _STANDSTILL_S = 0.1
 """No hop for so long: the device is away, and commands cannot wait for the next one."""
 _CLOSE_LIMIT_S = 0.5
 _LAST_WORDS_S = 0.8
+_DEATH_S = 0.2
+"""A dying parent closes its pipes a little before it is gone."""
+_KEPT_EVENTS = 6
+"""Questions and replies whose fate in the pipe to the parent is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,8 @@ def engine_process_main(connection: Connection[Any, Any], spec: EngineSpec, pare
         pass  # the parent is gone, and with it everybody who could be told
     except Exception as error:
         _tell(connection, EngineFailed(describe_crash(error), is_crash=True))
+    if os.getppid() != parent_pid:
+        sweep_stale()  # what the dead parent cannot remove
     # Workers may sit in a native call that nothing can interrupt; they hold no file and no segment.
     sys.stdout.flush()
     close_log()
@@ -182,6 +189,9 @@ class _Loop:
         self._desk: Desk = open_desk(None, is_paced=True)
         output = RingOutput(playback, self._control, link.stream.rate_hz)
         self._outbox: list[events.Event] = []
+        self._kept: deque[events.Event] = deque(maxlen=_KEPT_EVENTS)
+        self._is_cut_off = False
+        """Nobody is at the other end of the pipe."""
         self._next_block = link.resume.first_block
         self._heard_s = time.monotonic()
         self._presence = SignalPresence()
@@ -203,16 +213,17 @@ class _Loop:
             is_going_on = self._turn()
             if self._pending is not None:
                 self._conversation.go_on(self._pending)
-            while is_going_on and not self._control.shutdown and not self._is_orphan:
+            while is_going_on and not self._control.shutdown and not self._is_cut_off and not self._is_orphan:
                 self._beat()
                 is_going_on = self._turn()
                 self._flush()
         finally:
-            if self._is_orphan:
+            is_alone = self._has_parent_died()
+            if is_alone:
                 self._say_last_words()
             self._conversation.close()
             self._desk.close(_CLOSE_LIMIT_S)
-            if self._is_orphan:
+            if is_alone:
                 self._write_journal()
             else:
                 self._flush()
@@ -220,6 +231,13 @@ class _Loop:
     @property
     def _is_orphan(self) -> bool:
         return os.getppid() != self._parent_pid
+
+    def _has_parent_died(self) -> bool:
+        """Whether it has died, rather than told us to end."""
+        until_s = time.monotonic() + (_DEATH_S if self._is_cut_off else 0.0)
+        while not self._is_orphan and time.monotonic() < until_s:
+            time.sleep(_IDLE_WAIT_S)
+        return self._is_orphan
 
     def _beat(self) -> None:
         self._control.heartbeat_ns = time.monotonic_ns()
@@ -250,11 +268,11 @@ class _Loop:
             self._turn()
 
     def _write_journal(self) -> None:
-        """Nobody else can any more."""
+        """Nobody else can any more. What was sent last may lie in the pipe unread, so it is written again."""
         if self._journal is None:
             return
         journal = Journal(self._journal.path, session=self._journal.session)
-        for event in self._outbox:
+        for event in [*self._kept, *self._outbox]:
             journal.take(event)
         journal.close()
 
@@ -274,18 +292,26 @@ class _Loop:
             self._outbox.append(events.Notice(int(hop["block"]) * HOP_SAMPLES, severity, message))
 
     def _take_commands(self) -> bool:
-        while self._connection.poll():
-            message: Command | SayOneMoment = self._connection.recv()
-            if isinstance(message, SayOneMoment):
-                if self._one_moment is not None:
-                    self._conversation.say_aside(self._one_moment)
-                continue
-            self._conversation.command(message)
-            if isinstance(message, Quit):
-                return False
+        try:
+            while not self._is_cut_off and self._connection.poll():
+                message: Command | SayOneMoment = self._connection.recv()
+                if isinstance(message, SayOneMoment):
+                    if self._one_moment is not None:
+                        self._conversation.say_aside(self._one_moment)
+                    continue
+                self._conversation.command(message)
+                if isinstance(message, Quit):
+                    return False
+        except (EOFError, OSError):
+            self._is_cut_off = True
         return True
 
     def _flush(self) -> None:
-        if self._outbox:
+        if not self._outbox:
+            return
+        self._kept.extend(event for event in self._outbox if is_whole_entry(event))
+        try:
             self._connection.send(list(self._outbox))
-            self._outbox.clear()
+        except OSError:
+            self._is_cut_off = True
+        self._outbox.clear()

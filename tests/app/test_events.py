@@ -9,7 +9,14 @@ import pytest
 
 from app import events
 
-_SAMPLE = {"int": 3, "float": 1.5, "str": "wörter", "bool": True, "list[list[str]]": [["a", "b"]]}
+_SAMPLE = {
+    "int": 3,
+    "float": 1.5,
+    "str": "wörter",
+    "bool": True,
+    "list[list[str]]": [["a", "b"]],
+    "list[list[int]]": [[1, 2]],
+}
 ALL = sorted(events._REGISTRY.values(), key=lambda cls: cls.type)
 
 
