@@ -124,7 +124,6 @@ class RingConsumer:
 
     def __init__(self, ring: RecordRing) -> None:
         self._words = ring._words
-        self._records = ring._records
         self._capacity = ring.capacity
 
     @property
@@ -132,11 +131,6 @@ class RingConsumer:
         """Number of the slot of the next record (see `RecordRing.columns`), or -1 where there is none."""
         consumed = self._words[_CONSUMED]
         return -1 if consumed == self._words[_WRITTEN] else consumed % self._capacity
-
-    def peek(self) -> np.void | None:
-        """The next record as a view that holds until `pop`, or None."""
-        position = self.position
-        return None if position < 0 else self._records[position]
 
     def pop(self) -> None:
         """Give the slot of the next record back to the writer."""

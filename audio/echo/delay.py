@@ -47,7 +47,7 @@ class RoundTrip:
 
 
 class RoundTripEstimator:
-    """Push aligned hops until it answers; then it is finished and costs nothing.
+    """Push aligned hops until it answers; from then on it costs nothing.
 
     Every 200 ms of audible loudspeaker it correlates the older half of the last 1.02 s of loudspeaker with
     all of the microphone (so that no lag up to 500 ms wraps around) and adds the whitened cross-spectrum
@@ -57,11 +57,6 @@ class RoundTripEstimator:
 
     def __init__(self) -> None:
         self.reset()
-
-    @property
-    def is_finished(self) -> bool:
-        """True once an answer was given."""
-        return self._answered
 
     def reset(self) -> None:
         """Start again, for a new open."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from audio.block import HOPS_PER_SECOND, Float32Array
-from audio.errors import DeviceError
 from audio.io.channels import mix_down, spread
-from audio.io.device import Finished, candidate_rates_hz, refused_every_rate
+from audio.io.device import candidate_rates_hz
 from audio.io.identity import DeviceInfo
-from audio.io.portaudio import end_stream, quiet_stderr, server_devices, sounddevice_module
+from audio.io.portaudio_stream import PortAudioStream, quiet_stderr, server_devices, sounddevice_module
 from audio.io.split import HalfCallback, HalfFormat
 
 _ALSA_CARD = re.compile(r"\(hw:(\d+),")
@@ -43,7 +43,7 @@ def _same(pattern: re.Pattern[str], source: str, sink: str) -> bool:
     return len(cards) < 2 or cards[0] == cards[1]
 
 
-class PortAudioHalf:
+class PortAudioHalf(PortAudioStream[HalfCallback]):
     """A microphone's or a loudspeaker's stream; see `DeviceHalf`.
 
     Args:
@@ -54,75 +54,22 @@ class PortAudioHalf:
     """
 
     def __init__(self, device: DeviceInfo, server_name: str, *, is_input: bool, rate_hz: int | None = None) -> None:
+        super().__init__(server_name or device.name, candidate_rates_hz(rate_hz or device.default_rate_hz))
         self._device = device
         self._server_name = server_name
-        self._name = server_name or device.name
         self._is_input = is_input
-        self._rates_hz = candidate_rates_hz(rate_hz or device.default_rate_hz)
-        self._stream: Any = None
-        self._callback: HalfCallback | None = None
-        self._finished: Finished | None = None
 
     def open(self) -> HalfFormat:
         """See `DeviceHalf`."""
+        sd, device = sounddevice_module(), self._device
+        kind = sd.InputStream if self._is_input else sd.OutputStream
+        on_block: Callable[..., None] = self._on_input if self._is_input else self._on_output
+        channels = (1, device.inputs) if self._is_input else (min(2, device.outputs), device.outputs)
         source, sink = (self._server_name, "") if self._is_input else ("", self._server_name)
         with server_devices(source, sink), quiet_stderr():
-            rate_hz = self._open_first()
+            rate_hz = self._open_first(kind, on_block, device=device.index, channels=channels)
         self._block = np.zeros(rate_hz // HOPS_PER_SECOND, np.float32)
-        self._finished = None
         return HalfFormat(rate_hz, self._name, self._stream.latency * 1000)
-
-    def start(self, callback: HalfCallback) -> None:
-        """See `DeviceHalf`."""
-        if self._stream is None:
-            raise RuntimeError("open() comes before start()")
-        self._callback = callback
-        self._stream.start()
-
-    def stop(self) -> None:
-        """See `DeviceHalf`."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            self._callback = None
-            end_stream(stream)
-
-    @property
-    def active(self) -> bool:
-        """See `DeviceHalf`."""
-        return self._stream is not None and bool(self._stream.active)
-
-    @property
-    def finished(self) -> Finished | None:
-        """See `DeviceHalf`."""
-        return self._finished
-
-    def _open_first(self) -> int:
-        """Open at the first rate that is accepted, with few channels rather than many; the rate."""
-        sd = sounddevice_module()
-        self._abort = sd.CallbackAbort
-        few, every = (
-            (1, self._device.inputs) if self._is_input else (min(2, self._device.outputs), self._device.outputs)
-        )
-        kind, callback = (sd.InputStream, self._on_input) if self._is_input else (sd.OutputStream, self._on_output)
-        reason = ""
-        for rate_hz in self._rates_hz:
-            for channels in dict.fromkeys((few, every)):
-                try:
-                    self._stream = kind(
-                        samplerate=rate_hz,
-                        blocksize=rate_hz // HOPS_PER_SECOND,
-                        device=self._device.index,
-                        channels=channels,
-                        dtype="float32",
-                        latency="low",
-                        callback=callback,
-                        finished_callback=self._on_finished,
-                    )
-                    return rate_hz
-                except sd.PortAudioError as error:
-                    reason = str(error)
-        refused = refused_every_rate(self._name, self._rates_hz)
-        raise DeviceError(f"{refused.message}: {reason}", device=self._name, fix=refused.fix)
 
     def _on_input(self, indata: Float32Array, frames: int, times: Any, status: Any) -> None:
         """PortAudio's real-time thread. `times` and `status` say nothing dependable, so they are not read."""
@@ -142,7 +89,3 @@ class PortAudioHalf:
             raise self._abort
         callback(self._block, now_ns)
         spread(self._block, outdata)
-
-    def _on_finished(self) -> None:
-        if self._stream is not None and self._finished is None:
-            self._finished = Finished("the sound device or its server went away", is_lost=True)

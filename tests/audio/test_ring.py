@@ -80,15 +80,12 @@ def test_read_and_lost_together_account_for_everything(steps: list[tuple[int, in
 def test_the_consumer_gives_slots_back() -> None:
     ring = RecordRing(_DTYPE, 3)
     consumer = ring.consumer()
-    assert consumer.peek() is None
+    assert consumer.position == -1
     for number in range(3):
         assert ring.free() == 3 - number
         _push(ring, number)
     assert ring.free() == 0
     for number in range(3):
-        record = consumer.peek()
-        assert record is not None
-        assert record["number"] == number
         assert ring.columns["number"][consumer.position] == number
         consumer.pop()
         assert ring.free() == number + 1

@@ -60,10 +60,9 @@ def test_no_answer_without_an_echo(far: np.ndarray, speech) -> None:
 def test_answers_once_and_starts_again_after_reset(far: np.ndarray) -> None:
     estimator = RoundTripEstimator()
     first, hops = _push_all(estimator, _delayed(far, 500), far)
-    assert estimator.is_finished
+    assert first is not None
     rest = slice(hops * 160, None)
     assert _push_all(estimator, _delayed(far, 500)[rest], far[rest])[0] is None
     estimator.reset()
-    assert not estimator.is_finished
     assert _push_all(estimator, _delayed(far, 500), far) == (first, hops)
     assert estimator.memory_bytes() > 100_000

@@ -10,7 +10,7 @@ import pytest
 
 from audio.block import Float32Array
 from audio.errors import DeviceError
-from audio.io import portaudio
+from audio.io import portaudio, portaudio_stream
 from audio.io.device import PortAudioSpec
 from audio.io.portaudio import PortAudioDevice
 
@@ -70,7 +70,8 @@ _RATES_HZ = {_LAPTOP[0]: 16_000, _USB[0]: 48_000, "USB Headset (hw:2,0)": 48_000
 
 
 def _open(monkeypatch: pytest.MonkeyPatch, library: _FakeLibrary, name: str) -> PortAudioDevice:
-    monkeypatch.setattr(portaudio, "sounddevice_module", lambda: library)
+    for module in (portaudio, portaudio_stream):
+        monkeypatch.setattr(module, "sounddevice_module", lambda: library)
     device = PortAudioDevice(PortAudioSpec(name, name, mode="duplex"))
     device.open()
     return device

@@ -15,7 +15,7 @@ import pytest
 
 from audio.errors import DeviceError
 from audio.files import read_audio
-from audio.io import portaudio
+from audio.io import portaudio, portaudio_stream, split_portaudio
 from audio.io.device import PortAudioSpec
 from audio.io.identity import DeviceInfo
 from audio.io.portaudio import PortAudioDevice
@@ -125,8 +125,8 @@ _TOGETHER = ("Headset in (hw:1,0)", "Headset out (hw:1,0)")
 
 
 def _device(monkeypatch: pytest.MonkeyPatch, library: _FakeLibrary, mode: str = "auto") -> PortAudioDevice:
-    monkeypatch.setattr(portaudio, "sounddevice_module", lambda: library)
-    monkeypatch.setattr("audio.io.split_portaudio.sounddevice_module", lambda: library)
+    for module in (portaudio, split_portaudio, portaudio_stream):
+        monkeypatch.setattr(module, "sounddevice_module", lambda: library)
     return PortAudioDevice(PortAudioSpec(mode=mode))
 
 
