@@ -25,6 +25,11 @@ def open_backend(
     on_cpu = device.split(":")[0] == "cpu"
     if name in ("host", "host-copy") and not on_cpu:
         raise PagesError(f"KV arena: {name} pages are host memory, the arena is on {device}", fix="Use auto")
+    if device.startswith("cuda"):
+        import torch
+
+        if not torch.cuda.is_available():
+            raise PagesError(f"KV arena: there is no GPU for {device}", fix="Use cpu, or gpu.device.choose_device()")
     if name in ("host", "host-copy") or (name == "auto" and on_cpu):
         return open_host(page_bytes or DEFAULT_PAGE_BYTES, aliases=False if name == "host-copy" else None)
     reason = ""
