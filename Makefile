@@ -20,7 +20,7 @@ TEST_SERVERS := pulseaudio pipewire pipewire-bin pipewire-pulse wireplumber libs
 # Several engines with several threads each on few cores are slower than one thread each.
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: help run test lint samples clean setup setup-dev system system-test models check-bench
+.PHONY: help run test lint samples kernels clean setup setup-dev system system-test models check-bench
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,9 +45,12 @@ check-bench: setup ## recompute every metric of the committed benchmark document
 samples: setup-dev ## make the sample questions again (assets/samples)
 	@$(BIN)/python tools/make_samples.py
 
+kernels: setup ## compile the CUDA kernels for every GPU that we know (needs nvcc, no GPU)
+	@$(BIN)/python packaging/build_kernels.py $(ARGS)
+
 clean: ## delete the virtual environment and everything that was built; models stay
 	@echo "Deleting $(VENV), build folders and caches. The models stay; delete them with: vivavoce models remove NAME"
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis gpu/cuda/prebuilt
 	@find app audio gpu tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 setup: system $(STAMPS)/app

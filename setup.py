@@ -5,5 +5,5 @@ from setuptools import find_packages, setup
 setup(
     packages=[*find_packages(include=["app", "app.*", "audio", "audio.*", "gpu", "gpu.*"]), "app.assets"],
     package_dir={"app.assets": "assets"},
-    package_data={"app.assets": ["**/*"], "gpu": ["cuda/*.cu", "cuda/*.cuh"]},
+    package_data={"app.assets": ["**/*"], "gpu": ["cuda/*.cu", "cuda/*.cuh", "cuda/prebuilt/*.fatbin"]},
 )

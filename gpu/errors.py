@@ -21,6 +21,10 @@ class WeightsError(GpuError):
     """A weights file is missing, corrupt, or of a family that we do not run."""
 
 
+class KernelError(GpuError):
+    """A CUDA kernel cannot be found, compiled, loaded or launched here: its torch twin does the work."""
+
+
 class ArenaFullError(GpuError):
     """A session asked for more positions than its arena holds."""
 
