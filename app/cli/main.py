@@ -226,7 +226,7 @@ def _add_config(commands: _Commands, common: argparse.ArgumentParser) -> None:
 def _add_bench_and_replay(commands: _Commands, common: argparse.ArgumentParser) -> None:
     text = "measure this machine, or check the committed documents (bench check)"
     bench = commands.add_parser("bench", parents=[common], help=text, description=text)
-    bench.add_argument("name", metavar="NAME", help="talk, costs, audio, soak, check, ...")
+    bench.add_argument("name", metavar="NAME", help="talk, costs, audio, soak, kv, check, ...")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write the document to a file as well")
     bench.add_argument("--seed", type=_seed, default=0, metavar="N", help="start of the random choices (default: 0)")
     bench.add_argument("--turns", type=int, default=20, metavar="N", help="length of the run in turns (default: 20)")
