@@ -1,8 +1,7 @@
 """Every event of the product: what faces show, logs keep, metrics count and a replay reads.
 
-One frozen dataclass per event with a stable `type`. `at_samples` is the 16 kHz input index at which the
-event became true. `to_json` and `from_json` are inverse; a log is one JSON object a line. Events with
-`is_logged = False` are for faces only (meters): they come many times a second and a replay derives them.
+One frozen dataclass per event with a stable `type`. `at_samples` is the 16 kHz input index at which the event became
+true. `to_json` and `from_json` are inverse. Events with `is_logged = False` are for faces only: a replay derives them.
 """
 
 from __future__ import annotations
@@ -190,6 +189,26 @@ class ProcessBack(Event):
     process: str
     after_ms: float
     """Since the loss was noticed."""
+
+
+@_event("memory.degraded")
+@dataclass(frozen=True, slots=True)
+class MemoryDegraded(Event):
+    """Memory is `tight` or `critical`, and a rung of `gpu.memory.ladder` was given up. A replay ends here."""
+
+    level: str
+    rung: str
+    freed_bytes: int
+
+
+@_event("memory.restored")
+@dataclass(frozen=True, slots=True)
+class MemoryRestored(Event):
+    """It is `calm`, and the rung was taken back."""
+
+    level: str
+    rung: str
+    taken_bytes: int
 
 
 # --- user ----------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Job:
     ear: EarSpec | None = None
     """For `ear`."""
     llm: Mapping[str, Any] | None = None
-    """For `llm`: device, precision, context_tokens, and the persona's prompt."""
+    """For `llm`: device, precision, context_tokens, kv_dtype, and the persona's prompt."""
 
 
 @dataclass(frozen=True, slots=True)

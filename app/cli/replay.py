@@ -32,7 +32,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     lines = _read_lines(args.events)
     log = read_log(lines)
     if len(log.lines) < len(lines):
-        print(f"note: a device or a process was lost; the log is followed for its first {len(log.lines)} events")
+        print(f"note: a device, a process or memory was lost; the log is followed for {len(log.lines)} events")
     if log.started.config_sha256 != config_sha256(config):
         print("note: the configuration is not that of the log", file=sys.stderr)
     again: list[str] = []

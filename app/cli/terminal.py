@@ -15,6 +15,13 @@ from audio.block import SAMPLE_RATE_HZ
 _BAR = " ▁▂▃▄▅▆▇█"
 _FLOOR_DB, _CEILING_DB = -60.0, 0.0
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_RUNGS = {
+    "spare pages": ("pages that held no words were given back", "pages may be held ahead"),
+    "window": ("half of the conversation's window was given up", "the window is whole"),
+    "kv int8": ("the conversation is held in 8 bits", "the conversation is held as it was computed"),
+    "llm on the cpu": ("the language model moved to the CPU", "the language model is back on the GPU"),
+}
+"""What was given up, and what was taken back."""
 _PROGRESS_SAMPLES = 60 * SAMPLE_RATE_HZ
 
 
@@ -115,6 +122,10 @@ class TerminalFace:
                 self.line(f"the {process} was lost ({reason}); starting another one")
             case events.ProcessBack(process=process, after_ms=after_ms):
                 self.line(f"the {process} is back after {after_ms / 1000:.1f} s")
+            case events.MemoryDegraded(level=level, rung=rung, freed_bytes=freed):
+                self.line(f"memory is {level}: {_RUNGS[rung][0]}, {freed / 1e6:.0f} MB came free")
+            case events.MemoryRestored(rung=rung):
+                self.line(f"there is memory again: {_RUNGS[rung][1]}")
             case events.Notice(severity=severity, message=message):
                 self.line(f"{severity}: {message}")
 

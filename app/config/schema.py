@@ -88,12 +88,30 @@ class LlmSection(Section):
         description="How the weights are held in memory; auto: int8 on the CPU, bf16 on a GPU"
     )
     context_tokens: int = Field(ge=256, le=131072, description="Length of the conversation window in tokens")
+    kv_dtype: Literal["auto", "int8", "fp8"] = Field(
+        description="How the window is held in memory; auto: as the model computes; int8, fp8: about half of bf16"
+    )
     threads: Threads = Field(description="Threads")
+    snapshots: bool = Field(
+        description="Keep what the model has read of the conversation on disk, so that a new engine need not read it"
+    )
     temperature: float = Field(ge=0.0, le=2.0, description="0: always the most likely token")
     top_k: int = Field(ge=0, le=1000, description="Choose among the k most likely tokens; 0: all")
     top_p: float = Field(gt=0.0, le=1.0, description="Choose among the tokens that make up this probability")
     repetition_penalty: float = Field(ge=1.0, le=2.0, description="1: none; greater: fewer repeated words")
     seed: int = Field(ge=0, le=2**31 - 1, description="Start of the random choices; same seed, same answers")
+
+
+class MemorySection(Section):
+    """What is given up while memory is scarce, and taken back later."""
+
+    guard: bool = Field(description="Give memory back while it is scarce, mildest first, and take it back later")
+    tight_mb: int = Field(
+        ge=0, le=1048576, description="Free memory in MB below which it is scarce; 0: a 32nd of all, 268 to 1074"
+    )
+    least_context_tokens: int = Field(
+        ge=256, le=131072, description="No conversation window is made smaller than this, in tokens"
+    )
 
 
 class TtsSection(Section):
@@ -136,6 +154,7 @@ class Config(Section):
     turn: TurnSection
     asr: AsrSection
     llm: LlmSection
+    memory: MemorySection
     tts: TtsSection
     recovery: RecoverySection
     paths: PathsSection

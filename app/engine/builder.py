@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,13 @@ from app.conversation.output import ReplyOutput
 from app.conversation.resume import ResumePoint
 from app.conversation.speaker import SpeakerSettings
 from app.conversation.turn import TurnSettings
-from app.engine.memory_plan import plan_start
+from app.engine.memory_plan import missing_on_cpu, open_peaks, plan_start
+from app.engine.peak_recorder import PeakRecorder
+from app.engine.pressure_guard import GpuMemory, HostMemory, News, PressureGuard, limits
+from app.engine.relocation import Relocation
+from app.engine.snapshots import SnapshotKeeper, resume
+from app.engine.tended_model import TendedModel
+from app.engine.upkeep import Upkeep
 from app.models.catalog import load_catalog
 from app.models.own import choose, engine_of
 from app.models.store import Store
@@ -27,8 +35,11 @@ from audio.asr.growing import GrowingConfig
 from audio.ear import EarSpec
 from gpu.errors import GpuError
 from gpu.llm.protocol import SamplingParams
+from gpu.memory.host_peak import resident_bytes
+from gpu.memory.ladder import Rung
 from gpu.memory.places import cuda_memory
 from gpu.memory.preflight import Plan
+from gpu.memory.rungs import CpuRung, KvRung, SpareRung, WindowRung
 
 if TYPE_CHECKING:
     from gpu.llm.model import LocalLanguageModel
@@ -110,16 +121,44 @@ def check_models(config: Config, where: Places) -> None:
     plan_start(config, where)
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Everything that a conversation works with, and what it took to get there."""
+
+    engines: Engines
+    llm: LocalLanguageModel
+    """The language model of `engines`."""
+    backends: Sequence[tuple[str, str, int]]
+    """(stage, backend, bytes) of each."""
+    plan: Plan
+    grown_bytes: Mapping[str, int]
+    """By how much RAM grew while a stage loaded."""
+
+
 def open_engines(
     config: Config,
     where: Places,
     notice: Callable[[str], None] = lambda _: None,
     *,
     avoids_gpu: bool = False,
-) -> tuple[Engines, list[tuple[str, str, int]]]:
-    """Load the models, which `check_models` has passed. Returns them and (stage, backend, bytes) of each.
+) -> tuple[Engines, Sequence[tuple[str, str, int]]]:
+    """As `load_engines`, for those who keep nothing up: the models, and (stage, backend, bytes) of each."""
+    loaded = load_engines(config, where, notice, avoids_gpu=avoids_gpu)
+    return loaded.engines, loaded.backends
 
-    `notice` is told in a sentence where the language model runs on the CPU although it should not.
+
+def load_engines(
+    config: Config,
+    where: Places,
+    notice: Callable[[str], None] = lambda _: None,
+    *,
+    avoids_gpu: bool = False,
+    snapshot: Path | None = None,
+) -> Loaded:
+    """Load the models, which `check_models` has passed.
+
+    `notice` is told in a sentence where the language model runs on the CPU although it should not. `snapshot`: where
+    an engine before this one may have kept what its language model had read.
 
     Raises:
         AgentError, AudioError, GpuError: what is missing or broken, with the fix.
@@ -130,12 +169,17 @@ def open_engines(
 
     files = model_files(config, where)
     engine = engine_names(config)
-    asr = create_asr(engine["asr"], files["asr"], threads=config.asr.threads)
+    grown: dict[str, int] = {}
+    with _growth("asr", grown):
+        asr = create_asr(engine["asr"], files["asr"], threads=config.asr.threads)
     made = plan_start(config, where, avoids_gpu=avoids_gpu, ask_cuda=cuda_memory)
     llm = _open_llm(config, files["llm"]["model"], where, notice, made, avoids_gpu=avoids_gpu)
-    llm.warm(History(config.active_persona().prompt).messages("")[:-1])
-    tts = create_tts(engine["tts"], files["tts"])
-    turn = SmartTurn(files["turn"]["model"])
+    if snapshot is None or not resume(llm, snapshot):
+        llm.warm(History(config.active_persona().prompt).messages("")[:-1])
+    with _growth("tts", grown):
+        tts = create_tts(engine["tts"], files["tts"])
+    with _growth("turn", grown):
+        turn = SmartTurn(files["turn"]["model"])
     engines = Engines(asr, turn, llm, tts)
     backends = [
         ("asr", engine["asr"], asr.memory_bytes()),
@@ -143,7 +187,14 @@ def open_engines(
         ("llm", llm.backend, llm.memory_bytes()),
         ("tts", engine["tts"], tts.memory_bytes()),
     ]
-    return engines, backends
+    return Loaded(engines, llm, backends, made, grown)
+
+
+@contextmanager
+def _growth(stage: str, grown: dict[str, int]) -> Iterator[None]:
+    before = resident_bytes()
+    yield
+    grown[stage] = resident_bytes() - before
 
 
 def _open_llm(
@@ -152,33 +203,64 @@ def _open_llm(
     """On the GPU where there is one that works and has room, else on the CPU: slower, but it talks."""
     from gpu.device import choose_device
     from gpu.kv.pages_vmm import open_vmm
-    from gpu.llm.model import open_language_model
     from gpu.memory.budget import budget_of
     from gpu.memory.pool import Pools
 
     device, problem = choose_device("cpu" if avoids_gpu else config.llm.device)
     if device != "cpu" and made.request.kind == "cpu":
         device, problem = "cpu", f"{device} has too little free memory (vivavoce plan says how much)"
-
-    def load(device: str) -> LocalLanguageModel:
-        return open_language_model(
-            path,
-            device=device,
-            precision=config.llm.precision,
-            context_tokens=config.llm.context_tokens,
-            cache_dir=where.cache,
-            threads=config.llm.threads,
-        )
-
     if device != "cpu":
         try:
             Pools().take(budget_of(made, arena_is_torchs=bool(open_vmm(device)[1])))
-            return load(device)
+            return _load_llm(config, path, where, device)
         except (RuntimeError, GpuError) as error:  # torch's own class for every CUDA failure, out of memory too
             problem = str(error).splitlines()[0]
     if avoids_gpu or problem:
         notice(f"the language model runs on the CPU: {problem or 'an engine before this one died on the GPU'}")
-    return load("cpu")
+    return _load_llm(config, path, where, "cpu")
+
+
+def _load_llm(config: Config, path: Path, where: Places, device: str) -> LocalLanguageModel:
+    from gpu.llm.model import open_language_model
+
+    return open_language_model(
+        path,
+        device=device,
+        precision=config.llm.precision,
+        context_tokens=config.llm.context_tokens,
+        kv_dtype=config.llm.kv_dtype,
+        cache_dir=where.cache,
+        threads=config.llm.threads,
+    )
+
+
+def open_upkeep(config: Config, where: Places, loaded: Loaded, model: TendedModel, snapshot: Path | None) -> Upkeep:
+    """Starts what an engine does beside the conversation for `model`, which holds `loaded.llm`."""
+    upkeep, llm = Upkeep(), loaded.llm
+    recorder = PeakRecorder(model, open_peaks(where), loaded.plan, llm.device, loaded.grown_bytes)
+    tasks: list[Callable[[], object]] = [recorder.look]
+    if config.memory.guard:
+        tasks.append(_guard(config, where, loaded, model, upkeep.tell).look)
+    if snapshot is not None:
+        tasks.append(SnapshotKeeper(model, snapshot, lambda: upkeep.is_idle).look)
+    upkeep.start(tasks, begin=[llm.enter_thread, recorder.begin], end=[recorder.close])
+    return upkeep
+
+
+def _guard(
+    config: Config, where: Places, loaded: Loaded, model: TendedModel, tell: Callable[[News], None]
+) -> PressureGuard:
+    home, host = loaded.llm.device, HostMemory(model)
+    window = WindowRung(model, least_tokens=config.memory.least_context_tokens)
+    rungs: list[Rung] = [SpareRung(model), window, KvRung(model)]
+    if home == "cpu":
+        return PressureGuard(host, limits(config.memory.tight_mb, host.total_bytes()), rungs, tell)
+    gpu, path = GpuMemory(model, home), model_files(config, where)["llm"]["model"]
+    relocation = Relocation(
+        model, home, partial(_load_llm, config, path, where), partial(missing_on_cpu, config, loaded.plan)
+    )
+    rungs.append(CpuRung(lambda: model.memory_bytes_on(home), relocation.move))
+    return PressureGuard(gpu, limits(config.memory.tight_mb, gpu.total_bytes()), rungs, tell)
 
 
 def conversation_settings(config: Config, output_latency_ms: float) -> ConversationSettings:

@@ -106,7 +106,7 @@ def input_end_samples(path: Path) -> int:
 
 
 def read_log(lines: Iterable[str]) -> Log:
-    """Read an event log, up to where a lost device or engine came back: what goes on from there is another run.
+    """Read an event log, up to where a lost device or engine came back or memory was given up: from there another run.
 
     Raises:
         AgentError: a line is no event, or there is no `session.started`.
@@ -122,7 +122,7 @@ def read_log(lines: Iterable[str]) -> Log:
             event = events.from_json(line)
         except ValueError as error:
             raise AgentError(f"line {number} of the log: {error}", fix="Name a file that --events wrote") from None
-        if isinstance(event, events.DeviceBack | events.ProcessBack):
+        if isinstance(event, events.DeviceBack | events.ProcessBack | events.MemoryDegraded):
             break
         kept.append(line)
         if not isinstance(event, events.SessionEnded | events.DeviceLost | events.ProcessLost):

@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from app.engine.handle import EngineError, EngineLoaded, EngineProcess, EngineSt
 from app.engine.process import HOP_CAPACITY, Attach, EngineSpec, JournalRef, Ready, SayOneMoment, StubSpec
 from app.engine.recovery import Outage, Restarts
 from app.engine.round_trips import RoundTrips, round_trips_file
+from app.engine.snapshots import open_snapshot_file, remove_snapshot_file
 from app.log import LogSpec, setup_log
 from app.recorder.recorder import Recorder, loudspeaker_track, session_tracks
 from audio.control import ControlWords
@@ -106,6 +107,9 @@ class LiveSession:
         where = places(self._config, os.environ)
         files = model_files(self._config, where)
         check_models(self._config, where)
+        if self._config.llm.snapshots and self._spec.stub is None:
+            with suppress(OSError):  # a folder that cannot be written costs a new engine some seconds, no more
+                self._spec = replace(self._spec, snapshot=open_snapshot_file(where.cache))
         log = self._spec.log
         on_birth = None if log is None else partial(setup_log, log, "ear")
         self._ear = EarProcess(ear_spec(self._config, files), on_birth)
@@ -218,6 +222,8 @@ class LiveSession:
     def stop(self) -> None:
         """End everything; no process, thread or segment is left, whatever fails on the way."""
         with ExitStack() as steps:
+            if self._spec.snapshot is not None:
+                steps.callback(remove_snapshot_file, self._spec.snapshot)
             if self._ear is not None:
                 steps.callback(self._ear.stop)
                 self._ear = None

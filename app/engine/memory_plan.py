@@ -52,6 +52,13 @@ def plan_start(config: Config, where: Places, *, avoids_gpu: bool = False, ask_c
     return require_fit(made, KNOWN_SHAPES, known)
 
 
+def missing_on_cpu(config: Config, running: Plan) -> int:
+    """Bytes of RAM that lack for the language model of `running` beside everything that runs; 0 where it fits."""
+    request = replace(running.request, kind="cpu", precision=precision_on("cpu", config), stages=())
+    ledger = plan(request, read_machine({"CUDA_VISIBLE_DEVICES": ""}, has_gpu=lambda: False)).ledgers[0]
+    return max(0, ledger.needs_bytes - ledger.row("program").size_bytes - ledger.place.free_bytes)
+
+
 def request_of(
     config: Config,
     where: Places,
@@ -76,6 +83,7 @@ def request_of(
         kind=kind,
         sessions=sessions,
         context_tokens=context_tokens or config.llm.context_tokens,
+        kv_dtype=config.llm.kv_dtype,
         gpu=int(wanted.partition(":")[2] or 0),
         stages=tuple(_stages(config, where)),
         version=f"torch {metadata.version('torch')}",

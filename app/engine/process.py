@@ -11,7 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,10 @@ from app.conversation.desk import Desk
 from app.conversation.output import RingOutput
 from app.conversation.resume import ResumePoint
 from app.crash import describe_crash
-from app.engine.builder import open_conversation, open_desk, open_engines, places
+from app.engine.builder import load_engines, open_conversation, open_desk, open_upkeep, places
+from app.engine.snapshots import remove_snapshot_file
+from app.engine.tended_model import TendedModel
+from app.engine.upkeep import Upkeep
 from app.errors import AgentError
 from app.journal import Journal, is_whole_entry
 from app.log import LogSpec, close_log, setup_log
@@ -48,6 +51,7 @@ _IDLE_WAIT_S = 0.002
 _STANDSTILL_S = 0.1
 """No hop for so long: the device is away, and commands cannot wait for the next one."""
 _CLOSE_LIMIT_S = 0.5
+_UPKEEP_LIMIT_S = 0.1
 _LAST_WORDS_S = 0.8
 _DEATH_S = 0.2
 """A dying parent closes its pipes a little before it is gone."""
@@ -65,6 +69,8 @@ class EngineSpec:
     log: LogSpec | None = None
     avoids_gpu: bool = False
     """An engine before this one died on the GPU."""
+    snapshot: Path | None = None
+    """Where the language model's keys and values are kept for the next engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +133,10 @@ def engine_process_main(connection: Connection[Any, Any], spec: EngineSpec, pare
     if spec.log is not None:
         setup_log(spec.log, "engine")
     try:
-        engines, ready = _load(spec)
+        engines, ready, upkeep = _load(spec)
         connection.send(ready)
         attached = connection.recv()
-        _Loop(connection, spec, engines, attached, parent_pid, ready.one_moment).run()
+        _Loop(connection, spec, engines, attached, parent_pid, ready.one_moment, upkeep).run()
     except (AgentError, AudioError, GpuError) as error:
         _tell(connection, EngineFailed(str(error)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -145,17 +151,20 @@ def engine_process_main(connection: Connection[Any, Any], spec: EngineSpec, pare
     os._exit(0)
 
 
-def _load(spec: EngineSpec) -> tuple[Engines, Ready]:
+def _load(spec: EngineSpec) -> tuple[Engines, Ready, Upkeep]:
     if spec.stub is not None:
         from app.bench.stubs import stub_engines
 
         engines = stub_engines(spec.stub.first_token_ms, spec.stub.tts_ms)
-        return engines, Ready([("all", "stub", 0)], engines.tts.synthesize(spec.config.recovery.one_moment))
+        ready = Ready([("all", "stub", 0)], engines.tts.synthesize(spec.config.recovery.one_moment))
+        return engines, ready, Upkeep()
     notices: list[str] = []
     where = places(spec.config, os.environ)
-    engines, backends = open_engines(spec.config, where, notices.append, avoids_gpu=spec.avoids_gpu)
-    phrase = spec.config.recovery.one_moment
-    return engines, Ready(backends, engines.tts.synthesize(phrase) if phrase else None, notices)
+    loaded = load_engines(spec.config, where, notices.append, avoids_gpu=spec.avoids_gpu, snapshot=spec.snapshot)
+    model = TendedModel(loaded.llm)
+    engines, phrase = replace(loaded.engines, llm=model), spec.config.recovery.one_moment
+    ready = Ready(loaded.backends, engines.tts.synthesize(phrase) if phrase else None, notices)
+    return engines, ready, open_upkeep(spec.config, where, loaded, model, spec.snapshot)
 
 
 def _tell(connection: Connection[Any, Any], message: object) -> None:
@@ -176,7 +185,10 @@ class _Loop:
         link: Attach,
         parent_pid: int,
         one_moment: Speech | None,
+        upkeep: Upkeep,
     ) -> None:
+        self._upkeep = upkeep
+        self._snapshot = spec.snapshot
         self._connection = connection
         self._journal = spec.journal
         self._pending = link.resume.pending
@@ -216,6 +228,8 @@ class _Loop:
             while is_going_on and not self._control.shutdown and not self._is_cut_off and not self._is_orphan:
                 self._beat()
                 is_going_on = self._turn()
+                self._upkeep.is_idle = self._conversation.is_idle
+                self._outbox += self._upkeep.take_events(self._conversation.now_samples)
                 self._flush()
         finally:
             is_alone = self._has_parent_died()
@@ -225,8 +239,11 @@ class _Loop:
             self._desk.close(_CLOSE_LIMIT_S)
             if is_alone:
                 self._write_journal()
+                if self._snapshot is not None:
+                    remove_snapshot_file(self._snapshot)
             else:
                 self._flush()
+            self._upkeep.close(_UPKEEP_LIMIT_S)
 
     @property
     def _is_orphan(self) -> bool:

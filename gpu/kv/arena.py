@@ -12,14 +12,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from gpu.errors import GpuError
 from gpu.kv.backends import BackendName, open_backend
+from gpu.kv.codes import Workspace
 from gpu.kv.pager import Pager
 from gpu.kv.pages import PageBackend, PagesError
 from gpu.kv.prefix import Prefix, PrefixStore
+from gpu.kv.quantised import QuantisedSession, open_quantised
 from gpu.kv.quota import Quota
 from gpu.kv.quota import QuotaError as QuotaError
 from gpu.kv.session import Session
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
 
+_AHEAD_TOKENS = 32
+"""A token takes half a millisecond or more, the thread a few to map a page."""
 AnySession = TypeVar("AnySession", bound=Session)
 
 
@@ -86,8 +90,11 @@ class Arena:
         self.lock = threading.RLock()
         self.outruns = 0
         self.copies = 0
-        self._ahead_bytes = backend.page_bytes // 2 if ahead_bytes is None else ahead_bytes
+        self._ahead_bytes = min(backend.page_bytes // 2, _AHEAD_TOKENS * spec.row_bytes)
+        if ahead_bytes is not None:
+            self._ahead_bytes = ahead_bytes
         self.prefixes = PrefixStore(self)
+        self._workspace = None if spec.body is None else Workspace(spec)
         self._sessions: list[Session] = []
         self.quota = Quota(backend, budget_bytes, lambda: self._sessions, self.prefixes)
         self._clock = 0
@@ -108,11 +115,13 @@ class Arena:
         """Open an arena for sessions of shape `spec`.
 
         `budget_bytes` caps the physical pages of all sessions together (None: no cap). Pages are committed until
-        `ahead_bytes` behind the last row are there (None: half a page), by a thread or, `watermark` "inline", by
-        the append itself; "auto" is a thread where a page is the driver's work. Raises PagesError with the reason
-        where a backend that was asked for by name is not to be had, OutOfPagesError where the budget is not.
+        `ahead_bytes` behind the last row are there (None: 32 tokens, half a page at most), by a thread or, `watermark`
+        "inline", by the append itself; "auto" is a thread where a page is the driver's work. Raises PagesError with
+        the reason where a backend that was asked for by name is not to be had, OutOfPagesError where the budget is not.
         """
-        made, reason = open_backend(backend, spec.device, capacity_bytes=budget_bytes, page_bytes=page_bytes)
+        made, reason = open_backend(
+            backend, spec.device, capacity_bytes=budget_bytes, page_bytes=page_bytes, row_bytes=spec.row_bytes
+        )
         threaded = watermark == "thread" or (watermark == "auto" and made.name == "vmm")
         arena = cls(spec, made, budget_bytes=budget_bytes, ahead_bytes=ahead_bytes, threaded=threaded)
         arena.reason = reason
@@ -148,11 +157,14 @@ class Arena:
     ) -> Session:
         """A new session of `spec.positions` rows, or an endless one with a `window`. An empty one costs one page.
 
+        Where `spec.body` says so its middle is quantised: such a session costs two pages, and has no window.
         It begins with the first `tokens` (None: all) of `prefix`, whose whole pages it shares. Raises QuotaError
         where the budget has no page left, OutOfPagesError where the device has none.
         """
         if self._asleep:
             raise GpuError("KV arena: it sleeps", fix="Call Arena.wake() first")
+        if window is not None and self.spec.body is not None:
+            raise GpuError("KV arena: an endless session has no quantised body", fix="Open the arena without a body")
         pager = self._pager(window, owner=owner, quota_bytes=quota_bytes)
         count = 0 if prefix is None else len(prefix.ids) if tokens is None else tokens
         try:
@@ -163,7 +175,7 @@ class Arena:
             raise
         if prefix is not None:
             self.prefixes.used(prefix, made)
-        return self._enlist(made)
+        return self.enlist(made)
 
     def freeze(self, session: Session, tokens: int) -> Session:
         """The first `tokens` of a session as one that only `prefixes` holds. GpuError where they are not all there."""
@@ -172,23 +184,25 @@ class Arena:
                 f"KV prefix: {tokens} tokens of a session that holds {session.length} of {session.position}",
                 fix="Add a prefix right after it was computed",
             )
-        pages = -(-tokens * self.spec.row_bytes // self.backend.page_bytes)
+        rows = tokens if self.spec.body is None else self.spec.body.exact_rows(tokens)
+        pages = -(-rows * self.spec.row_bytes // self.backend.page_bytes)
         with self.lock:
             pager = Pager(self, self.backend, pages)
-        return self._enlist(self._share(pager, session, tokens, rows=tokens))
+        return self.enlist(self._share(pager, session, tokens, rows=tokens))
 
     def fork(self, session: Session, position: int) -> Session:
         """As `Session.fork`."""
         with _busy(session):
-            return self._enlist(session.fork_into(session.pager.like(), position))
+            return self.enlist(session.fork_into(session.pager.like(), position))
 
     def set_quota(self, owner: str, quota_bytes: int | None) -> None:
         """Limit what all sessions of `owner` (a persona) hold together; None takes the limit away."""
         self.quota.set_owner(owner, quota_bytes)
 
     def memory_bytes(self) -> int:
-        """Bytes that the open sessions may grow to; `stats().used_bytes` says what they have now."""
-        return sum(session.memory_bytes() for session in self._sessions)
+        """Bytes that the open sessions may grow to, and of the workspace; `stats().used_bytes`: what they have now."""
+        working = 0 if self._workspace is None else self._workspace.memory_bytes()
+        return working + sum(session.memory_bytes() for session in self._whole())
 
     def stats(self) -> ArenaStats:
         """What there is now."""
@@ -199,13 +213,13 @@ class Arena:
             return ArenaStats(
                 backend=self.backend.name,
                 page_bytes=self.backend.page_bytes,
-                sessions=len(self._sessions) - prefixes,
+                sessions=len(self._whole()) - prefixes,
                 prefixes=prefixes,
-                parked_sessions=sum(session.is_parked for session in self._sessions),
+                parked_sessions=sum(session.is_parked for session in self._whole()),
                 pages_in_use=self.backend.pages_in_use,
                 budget_pages=self.quota.budget_pages,
                 reserved_bytes=self.memory_bytes(),
-                live_tokens=sum(session.length for session in self._sessions),
+                live_tokens=sum(session.length for session in self._whole()),
                 shared_pages=shared,
                 outruns=self.outruns,
                 copies=self.copies,
@@ -262,6 +276,22 @@ class Arena:
 
     # What sessions and pagers call.
 
+    def enlist(self, session: AnySession) -> AnySession:
+        """Take a new session into the books; returns it."""
+        with self.lock:
+            self._clock += 1
+            session.last_used = self._clock
+            self._sessions.append(session)
+        return session
+
+    def codes_pager(self, pager: Pager, spec: ArenaSpec) -> Pager:
+        """For the codes of the session whose own rows are in `pager`: one owner and one quota for both."""
+        pages = -(-spec.positions * spec.row_bytes // self.backend.page_bytes)
+        with self.lock:
+            made = Pager(self, self.backend, pages, owner=pager.owner, quota_pages=pager.quota_pages)
+        made.beside, pager.beside = pager, made
+        return made
+
     def used(self, session: Session) -> None:
         """A session was appended to."""
         self._clock += 1
@@ -301,6 +331,10 @@ class Arena:
                 if not self._asleep and not session.is_parked:
                     self._ahead(session)
 
+    def _whole(self) -> list[Session]:
+        """The sessions without those that are parts of another one."""
+        return [session for session in self._sessions if not session.is_part]
+
     def _ahead(self, session: Session) -> None:
         try:
             session.pager.ahead(session.written_bytes(), self._ahead_bytes)
@@ -309,7 +343,8 @@ class Arena:
 
     def _pager(self, window: WindowSpec | None, *, owner: str, quota_bytes: int | None) -> Pager:
         size, row_bytes = self.backend.page_bytes, self.spec.row_bytes
-        rows = self.spec.positions if window is None else window.ring_rows(self.spec, size)
+        rows = self.spec.positions if self.spec.body is None else self.spec.body.exact_rows(self.spec.positions)
+        rows = rows if window is None else window.ring_rows(self.spec, size)
         store_rows = 0 if window is None else window.sinks + window.undo_rows
         with self.lock:
             return Pager(
@@ -331,6 +366,8 @@ class Arena:
         if prefix is not None and tokens:
             return self._share(pager, prefix.session, tokens, rows=self.spec.positions, window=window)
         pager.commit_to(1)
+        if self._workspace is not None:
+            return open_quantised(self, pager, self._workspace)
         return Session(self, pager, self.spec.positions) if window is None else WindowSession(self, pager, window)
 
     def _share(
@@ -339,6 +376,8 @@ class Arena:
         try:
             with _busy(source):
                 source.use()
+                if isinstance(source, QuantisedSession):
+                    return source.fork_as(pager, tokens, replace(self.spec, positions=rows))
                 pager.share_from(source.pager, tokens * self.spec.row_bytes)
         except GpuError:
             pager.close()
@@ -346,13 +385,6 @@ class Arena:
         made = Session(self, pager, rows) if window is None else WindowSession(self, pager, window)
         made.restore_state({**made.state(), "length": tokens})
         return made
-
-    def _enlist(self, session: AnySession) -> AnySession:
-        with self.lock:
-            self._clock += 1
-            session.last_used = self._clock
-            self._sessions.append(session)
-        return session
 
 
 @contextmanager

@@ -52,6 +52,8 @@ class Pager:
         self.store_pages = store_pages
         self.owner = owner
         self.quota_pages = quota_pages
+        self.beside: Pager | None = None
+        """Another pager of the same session: one quota for both."""
         self.committed = 0
         """Slots of the body that hold pages: always the first ones."""
         self.committed_bytes = 0

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpu.kv.pages import OutOfPagesError, PageBackend, PageRange, PagesError
+from gpu.kv.spec import page_bytes_for
 
 if TYPE_CHECKING:
     import torch
@@ -153,8 +154,8 @@ def _release_all(driver: VmmDriver, handles: dict[int, Any]) -> None:
     handles.clear()
 
 
-def open_vmm(device: str, page_bytes: int | None = None) -> tuple[VmmBackend | None, str]:
-    """(backend, ""), or (None, why there is none: one sentence)."""
+def open_vmm(device: str, page_bytes: int | None = None, *, row_bytes: int = 1) -> tuple[VmmBackend | None, str]:
+    """(backend, ""), or (None, why there is none: one sentence). `row_bytes`: of a token, for the size of a page."""
     try:
         import torch
     except ImportError:
@@ -169,7 +170,9 @@ def open_vmm(device: str, page_bytes: int | None = None) -> tuple[VmmBackend | N
     index = torch.cuda.current_device() if place.index is None else place.index
     try:
         torch.cuda.synchronize(index)  # starts the primary context
-        return VmmBackend(CudaDriver(driver, index), f"cuda:{index}", page_bytes), ""
+        made = CudaDriver(driver, index)
+        size = page_bytes or page_bytes_for(row_bytes, made.granularity())
+        return VmmBackend(made, f"cuda:{index}", size), ""
     except (PagesError, RuntimeError) as error:
         return None, str(error).splitlines()[0]
 

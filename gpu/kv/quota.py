@@ -64,7 +64,8 @@ class Quota:
 
     def obstacle(self, pager: Pager, pages: int) -> str:
         """Why `pages` more do not fit, or ""."""
-        if pager.quota_pages is not None and pager.charged_pages + pages > pager.quota_pages:
+        held = pager.charged_pages + (0 if pager.beside is None else pager.beside.charged_pages)
+        if pager.quota_pages is not None and held + pages > pager.quota_pages:
             return f"the session's quota of {pager.quota_pages} pages has no room for {pages} more"
         limit = self._owners.get(pager.owner)
         if limit is not None and self.owner_pages(pager.owner) + pages > limit:
@@ -112,7 +113,8 @@ class Quota:
             self._evicting = False
 
     def _idle(self, pager: Pager) -> list[Session]:
-        found = [s for s in self._sessions() if s.idle and not s.is_parked and s.pager is not pager]
+        asking = (pager, pager.beside)
+        found = [s for s in self._sessions() if s.idle and not s.is_parked and s.pager not in asking and not s.is_part]
         return sorted(found, key=lambda session: session.last_used)
 
     def _trim(self, session: Session) -> bool:
@@ -127,7 +129,7 @@ class Quota:
             if window < _SMALLEST_WINDOW:
                 return False
             session.resize(window)
-        elif session.policy is not None and session.length > 4 * _RECENT:
+        elif session.policy is not None and session.spec.body is None and session.length > 4 * _RECENT:
             evict(session, session.policy, session.length // 2, recent=_RECENT)
             session.trim()
         self.evictions.shrunk_sessions += session.pager.charged_pages < before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +33,14 @@ class Session:
     came, `length` those whose keys are still here; they differ only after an eviction (`compact`, or a window).
     """
 
-    def __init__(self, arena: Arena, pager: Pager, rows: int) -> None:
-        """`rows` of physical space, of which `pager` holds the first page already."""
+    def __init__(self, arena: Arena, pager: Pager, rows: int, spec: ArenaSpec | None = None) -> None:
+        """`rows` of physical space, of which `pager` holds the first page already; of `spec`, None: the arena's."""
         import torch
 
-        self.spec: ArenaSpec = arena.spec
+        self.spec: ArenaSpec = arena.spec if spec is None else spec
         self.pager = pager
+        self.is_part = False
+        """Whether it belongs to another session (its codes), which answers for it to the arena."""
         self.idle = False
         """Set by the owner while the session waits for somebody: then it may be shrunk or moved to the host."""
         self.policy: EvictionPolicy | None = None
@@ -57,6 +59,8 @@ class Session:
         self._state = "open"
         self.registers = torch.zeros(3, dtype=torch.int32, device=self.spec.device)
         """int32 on the device: length, position, first physical row of the view (for captured graphs)."""
+        self._registered: tuple[int, int, int] | None = (0, 0, 0)
+        """What the registers hold; None where a graph counts."""
         self._lay_out(rows)
 
     def _lay_out(self, rows: int) -> None:
@@ -65,11 +69,8 @@ class Session:
         self._rows: torch.Tensor = memory.view(dtype).view(rows, *self.spec.row_shape)
         self._base_address = self._rows.data_ptr()
         # [1, kv_heads, rows, head_dim] per layer: one `narrow` away from what attention takes.
-        layers = range(self.spec.layers)
-        self._parts = [
-            [self._rows[:, layer, part].transpose(0, 1).unsqueeze(0) for layer in layers]
-            for part in range(self.spec.parts)
-        ]
+        by_part = self._rows.permute(2, 1, 3, 0, 4).unsqueeze(2).unbind(0)
+        self._parts: list[Sequence[torch.Tensor]] = [part.unbind(0) for part in by_part]
 
     @property
     def length(self) -> int:
@@ -107,7 +108,9 @@ class Session:
         start = self.position
         self._length += tokens
         if registers:
-            self._set_registers(tokens)
+            self._set_registers()
+        else:
+            self._registered = None
         self.idle = False
         self._arena.used(self)
         return start
@@ -237,7 +240,7 @@ class Session:
         except GpuError:
             pager.close()
             raise
-        child = Session(self._arena, pager, self.capacity)
+        child = Session(self._arena, pager, self.capacity, self.spec)
         child.restore_state({"length": rows, "offset": self._offset, "floor": self._floor})
         return child
 
@@ -367,10 +370,12 @@ class Session:
             raise GpuError("KV session: un-rotated keys given or missing", fix="Give them where the arena keeps them")
         return given
 
-    def _set_registers(self, appended: int | None = None) -> None:
-        """No blocking sync: one launch for an append, three otherwise."""
-        if appended is not None:
-            self.registers.narrow(0, 0, 2).add_(appended)
-            return
-        for register, value in enumerate((self._length, self.rope_position, self._first)):
-            self.registers.narrow(0, register, 1).fill_(value)
+    def _set_registers(self) -> None:
+        """No blocking sync; one launch where length and position move alike, as in an append or a truncation."""
+        known, wanted = self._registered, (self._length, self.rope_position, self._first)
+        self._registered = wanted
+        if known is None or known[0] - known[1] != wanted[0] - wanted[1] or known[2] != wanted[2]:
+            for register, value in enumerate(wanted):
+                self.registers.narrow(0, register, 1).fill_(value)
+        elif known[0] != wanted[0]:
+            self.registers.narrow(0, 0, 2).add_(wanted[0] - known[0])

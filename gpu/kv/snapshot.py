@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -40,6 +40,10 @@ class SnapshotError(GpuError):
     """A snapshot cannot be written, or is not one that this arena and model can go on from."""
 
 
+class _StoppedError(Exception):
+    """The caller has something better to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Restored:
     """A session as it was when the snapshot was taken."""
@@ -47,11 +51,22 @@ class Restored:
     session: Session
     ids: tuple[int, ...]
     """The token ids that were saved with it."""
+    cuts: tuple[int, ...]
+    """Where the chunks ended in which they were computed, as in `gpu.kv.prefix.Prefix`."""
 
 
-def save(session: Session, path: Path, *, model: str, ids: Sequence[int] = ()) -> int:
+def save(
+    session: Session,
+    path: Path,
+    *,
+    model: str,
+    ids: Sequence[int] = (),
+    cuts: Sequence[int] = (),
+    stopped: Callable[[], bool] = lambda: False,
+) -> int:
     """Write the session to `path`, atomically; returns the file's bytes. `model` is the hash of its weights.
 
+    `stopped` is asked before every 16 MiB: where it is true, nothing is written and 0 returned.
     Raises SnapshotError, with what was at `path` untouched, where the disk refuses.
     """
     contents = session.contents()
@@ -62,6 +77,7 @@ def save(session: Session, path: Path, *, model: str, ids: Sequence[int] = ()) -
         "state": session.state(),
         "rows": [part.shape[0] for part in contents],
         "ids": list(ids),
+        "cuts": list(cuts),
     }
     text = json.dumps(header).encode()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -72,6 +88,8 @@ def save(session: Session, path: Path, *, model: str, ids: Sequence[int] = ()) -
             digest = hashlib.sha256()
             front = memoryview(_FRONT.pack(_MAGIC, VERSION, len(text)) + text)
             for block in itertools.chain([front], _blocks(contents, session.spec.row_bytes)):
+                if stopped():
+                    raise _StoppedError
                 digest.update(block)
                 file.write(block)
             file.write(digest.digest())
@@ -80,6 +98,9 @@ def save(session: Session, path: Path, *, model: str, ids: Sequence[int] = ()) -
             size = file.tell()
         temporary.replace(path)
         _sync_folder(path.parent)
+    except _StoppedError:
+        temporary.unlink(missing_ok=True)
+        return 0
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -112,11 +133,17 @@ def restore(arena: Arena, path: Path, *, model: str, owner: str = "", quota_byte
     except GpuError:
         session.close()
         raise
-    return Restored(session, tuple(header["ids"]))
+    return Restored(session, tuple(header["ids"]), tuple(header["cuts"]))
 
 
 def _layout(spec: ArenaSpec) -> dict[str, Any]:
-    return {"row_shape": list(spec.row_shape), "dtype": spec.dtype}
+    layout: dict[str, Any] = {"row_shape": list(spec.row_shape), "dtype": spec.dtype}
+    return layout if spec.body is None else {**layout, "body": asdict(spec.body)}
+
+
+def _layout_text(layout: dict[str, Any]) -> str:
+    body = f" with a body of {layout['body']}" if "body" in layout else ""
+    return f"{layout['row_shape']} {layout['dtype']}{body}"
 
 
 def _blocks(parts: Sequence[torch.Tensor], row_bytes: int) -> Iterator[memoryview]:
@@ -161,10 +188,9 @@ def _require(header: dict[str, Any], spec: ArenaSpec, model: str, name: str) -> 
     if header["model"] != model:
         raise SnapshotError(f"{name} was made with another model", fix="Load that model, or start afresh")
     if header["layout"] != _layout(spec):
-        theirs = header["layout"]
+        theirs, ours = _layout_text(header["layout"]), _layout_text(_layout(spec))
         raise SnapshotError(
-            f"{name} holds rows of {theirs['row_shape']} {theirs['dtype']}, the arena's are {list(spec.row_shape)} "
-            f"{spec.dtype}",
+            f"{name} holds rows of {theirs}, the arena's are {ours}",
             fix="Open the arena as it was, or start afresh",
         )
     if header["window"] is None and header["rows"][0] > spec.positions:

@@ -60,6 +60,7 @@ class Decoder:
         ]
         frequencies = _rope_frequencies(config)
         self._frequencies: list[float] = frequencies.tolist()
+        self.positions = positions
         self._cos, self._sin = _rope_tables(frequencies, positions, self.device, self.dtype)
 
     def forward(self, ids: Sequence[int], session: Session) -> torch.Tensor:

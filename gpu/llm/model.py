@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from gpu.errors import ArenaFullError, GpuError, WeightsError
+from gpu.errors import WeightsError
 from gpu.kv.arena import Arena
+from gpu.kv.codes import coded_row_bytes, coded_rows, coded_spec
 from gpu.kv.pages import PagesError
-from gpu.kv.spec import ArenaSpec
-from gpu.llm.chat import ChatTemplate
+from gpu.kv.session import Session
+from gpu.kv.snapshot import restore
+from gpu.kv.spec import ArenaSpec, KvDtype, body_for
+from gpu.llm.kept import Kept, identity_of
+from gpu.llm.prompts import PromptPlanner
 from gpu.llm.protocol import Message, SamplingParams
-from gpu.llm.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
     from gpu.kv.prefix import Prefix
     from gpu.llm.weights.prepare import PreparedModel
-
-_CHUNK_TOKENS = 256
-_REMEMBERED_PROMPTS = 128
 
 
 class LocalLanguageModel:
@@ -38,24 +37,29 @@ class LocalLanguageModel:
     whose pages the session then shares. So keys computed one by one while a reply was generated are never re-used:
     the same sums in another order differ in the last bits. Call `warm` with the new history after a reply, and the
     next turn pays for the user's words only.
+
+    With a quantised conversation the guarantee holds as far as a prompt goes back no further behind what was there
+    before than `BodySpec.slack` tokens: further back more is quantised than a fresh run would have quantised yet.
     """
 
-    def __init__(self, prepared: PreparedModel, *, device: str = "cpu", context_tokens: int = 2048) -> None:
+    _session: Session
+
+    def __init__(
+        self,
+        prepared: PreparedModel,
+        *,
+        device: str = "cpu",
+        context_tokens: int = 2048,
+        kv_dtype: KvDtype = "auto",
+    ) -> None:
         """Build from prepared weights. `context_tokens` is cut to what the model was trained for."""
         from gpu.llm.decoder import Decoder
 
         config = prepared.config
         positions = min(context_tokens, config.max_positions)
-        self._tokenizer = Tokenizer(prepared.tokenizer_json)
-        self._chat = ChatTemplate(
-            prepared.chat_template,
-            bos_token=prepared.bos_token,
-            eos_token=prepared.eos_token,
-            special_tokens=self._tokenizer.special_tokens,
-        )
-        self._stops = frozenset(config.stop_ids) | self._end_of_turn_ids(prepared.eos_token)
+        self._prompts = PromptPlanner(prepared)
         self._decoder = Decoder(config, prepared.state, positions=positions, device=device)
-        self._arena = Arena.open(
+        self._open_arena(
             ArenaSpec(
                 layers=config.layers,
                 kv_heads=config.kv_heads,
@@ -63,15 +67,15 @@ class LocalLanguageModel:
                 positions=positions,
                 dtype=str(self._decoder.dtype).removeprefix("torch."),
                 device=device,
+                body=body_for(kv_dtype),
             )
         )
-        self._session = self._arena.session()
         self._held: list[int] = []
         self._held_cuts: list[int] = []
-        self._prompts: OrderedDict[tuple[tuple[Message, ...], bool], list[int]] = OrderedDict()
         self._call = 0
-        self._preamble = self._common_preamble()
+        self.device = device
         self.backend = f"torch-{self._decoder.device.type}-{prepared.precision}"
+        self._identity = identity_of(prepared, device)
 
     @property
     def context_tokens(self) -> int:
@@ -84,7 +88,7 @@ class LocalLanguageModel:
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Length of the rendered prompt in tokens."""
-        return len(self._encode(messages, generation=True))
+        return len(self._prompts.encode(messages, generation=True))
 
     def warm(self, messages: Sequence[Message]) -> int:
         """Compute the keys of `messages` ahead of time; returns how many tokens were computed.
@@ -93,12 +97,13 @@ class LocalLanguageModel:
         after each reply. Raises ArenaFullError as `generate`.
         """
         self._call += 1
-        if not messages and not self._preamble:
+        preamble = self._prompts.preamble
+        if not messages and not preamble:
             return 0
         if messages:
             ids, cuts, persona = self._plan(messages, generation=False)
         else:
-            ids, persona = self._preamble, len(self._preamble)
+            ids, persona = preamble, len(preamble)
             cuts = [persona]
         before = self._keep_common(ids, cuts, limit=len(cuts))
         for _ in self._prefill(ids, cuts, persona):
@@ -125,7 +130,7 @@ class LocalLanguageModel:
 
         self._call += 1
         call = self._call
-        sampler, text, reply = Sampler(sampling), self._tokenizer.stream(), list[int]()
+        sampler, text, reply = Sampler(sampling), self._prompts.tokenizer.stream(), list[int]()
         scores: torch.Tensor | None = None
         ids, cuts, persona = self._plan(messages, generation=True)
         self._keep_common(ids, cuts, limit=len(cuts) - 1)
@@ -133,7 +138,7 @@ class LocalLanguageModel:
             scores = self._decoder.logits(hidden[-1:])[0] if self._session.length == len(ids) else None
         while scores is not None and len(reply) < max_tokens and not cancelled():
             token = sampler.next(scores, reply)
-            if token in self._stops:
+            if token in self._prompts.stop_ids:
                 break
             reply.append(token)
             yield text.push(token)
@@ -146,6 +151,136 @@ class LocalLanguageModel:
         rest = text.flush()
         if rest and self._call == call and not cancelled():
             yield rest
+
+    # -- giving memory back, and taking it again ---------------------------------------------------------------
+
+    def page_bytes(self) -> int:
+        """Bytes of the pages that the arena has from the system or the driver now; 0 where they lie in torch's pool."""
+        backend = self._arena.backend
+        return backend.pages_in_use * backend.page_bytes if backend.frees_ranges else 0
+
+    def spare_bytes(self) -> int:
+        """Bytes of pages behind the session's last row."""
+        if not self._arena.backend.frees_ranges:
+            return 0
+        pager, size = self._session.pager, self._arena.backend.page_bytes
+        return max(0, pager.committed_bytes - max(size, -(-self._session.written_bytes() // size) * size))
+
+    def give_spare_back(self) -> None:
+        """Free what `spare_bytes` counts."""
+        self._session.trim()
+
+    def window_bytes(self, context_tokens: int) -> int:
+        """What of `page_bytes` would be held in a window of that length."""
+        size, spec = self._arena.backend.page_bytes, replace(self._arena.spec, positions=context_tokens)
+        rows = context_tokens if spec.body is None else spec.body.exact_rows(context_tokens)
+        pages = -(-rows * spec.row_bytes // size)
+        if spec.body is not None:
+            codes = coded_spec(spec)
+            pages += -(-codes.positions * codes.row_bytes // size)
+        return min(self.page_bytes(), pages * size)
+
+    def resize_window(self, context_tokens: int) -> None:
+        """Hold `context_tokens` positions, at most as many as at the start; whole chunks that fit are kept.
+
+        A reply that is being read ends. Raises PagesError where there is no memory: the window is then the old one,
+        and empty.
+        """
+        self._call += 1
+        spec = self._arena.spec
+        cuts = [cut for cut in self._held_cuts if cut < context_tokens]
+        ids = self._held[: cuts[-1] if cuts else 0]
+        self._session.truncate_to(len(ids))
+        # By way of the host: who shrinks has no memory to spare on the device.
+        parts, state = [part.to("cpu", copy=True) for part in self._session.contents()], self._session.state()
+        spec = replace(spec, positions=min(context_tokens, self._decoder.positions))
+        self._replace_arena(spec, lambda: self._session.place_rows(parts[0], state, *parts[1:]))
+        self._held, self._held_cuts = ids, cuts
+
+    def int8_frees_bytes(self) -> int:
+        """What of `page_bytes` would come free were the conversation held in int8, less the workspace that takes."""
+        spec, body, size = self._arena.spec, body_for("int8"), self._arena.backend.page_bytes
+        if spec.body is not None or body is None:
+            return 0
+        spec, length = replace(spec, body=body), self._session.length
+        own = -(-body.exact_rows(length) * spec.row_bytes // size)
+        codes = max(1, -(-coded_rows(spec, body.coded(length)) * coded_row_bytes(spec) // size))
+        return max(0, self.page_bytes() - (own + codes) * size - spec.positions * spec.row_bytes // spec.layers)
+
+    def hold_as(self, kv_dtype: KvDtype) -> None:
+        """Hold the conversation's keys and values so from now on.
+
+        What is computed is kept where it is quantised now, and not where it was: that is read again. A reply that is
+        being read ends. Raises PagesError where there is no memory: the conversation is then held as before, and empty.
+        """
+        spec, body = self._arena.spec, body_for(kv_dtype)
+        if spec.body == body:
+            return
+        self._call += 1
+        ids, cuts = (self._held, self._held_cuts) if spec.body is None else (list[int](), list[int]())
+        self._session.truncate_to(len(ids))
+        rows = self._session.rows().to("cpu", copy=True)
+
+        def fill() -> None:
+            step = max(1, len(ids)) if body is None else body.chunk
+            for begin in range(0, len(ids), step):
+                piece = rows[begin : begin + step]
+                self._session.append(piece[:, :, 0], piece[:, :, 1])
+
+        self._replace_arena(replace(spec, body=body), fill)
+        self._held, self._held_cuts = ids, cuts
+
+    def enter_thread(self) -> None:
+        """A second thread will work on the arena's pages, while nobody else does."""
+        self._arena.enter_thread()
+
+    def close(self) -> None:
+        """Give the arena back; the weights go with the last reference to this object."""
+        self._call += 1
+        self._arena.close()
+
+    # -- outliving the process ---------------------------------------------------------------------------------
+
+    @property
+    def held_ids(self) -> tuple[int, ...]:
+        """The tokens whose keys are kept for the next prompt."""
+        return tuple(self._held)
+
+    def keep(self) -> Kept:
+        """What is computed so far, for a snapshot. Raises PagesError where the fork has no room for its last page."""
+        fork = self._session.fork(len(self._held))
+        return Kept(fork, tuple(self._held), tuple(self._held_cuts), self._identity)
+
+    def resume(self, path: Path) -> int:
+        """Go on from a snapshot that this very model wrote (`Kept.save`); how many tokens need not be computed.
+
+        Raises SnapshotError, with everything as it was, for a file that is missing, damaged or another model's.
+        """
+        found = restore(self._arena, path, model=self._identity)
+        self._call += 1
+        self._session.close()
+        self._session, self._held, self._held_cuts = found.session, list(found.ids), list(found.cuts)
+        return len(self._held)
+
+    # -- prompts and chunks --------------------------------------------------------------------------------------
+
+    def _replace_arena(self, spec: ArenaSpec, fill: Callable[[], None]) -> None:
+        """Close the arena, open one of `spec` and `fill` its session; where that fails, one as it was, empty."""
+        self._held, self._held_cuts = [], []
+        before = self._arena
+        before.close()
+        try:
+            self._open_arena(spec)
+            fill()
+        except PagesError:
+            if self._arena is not before:
+                self._arena.close()
+            self._open_arena(before.spec)
+            raise
+
+    def _open_arena(self, spec: ArenaSpec) -> None:
+        self._arena = Arena.open(spec)
+        self._session = self._arena.session()
 
     def _keep_common(self, ids: list[int], cuts: list[int], *, limit: int) -> int:
         """Let the session hold the chunks that it, or a known prefix, shares with the plan, `limit` at most.
@@ -200,72 +335,7 @@ class LocalLanguageModel:
             return  # no room for the copied tail: it will be computed again, nothing worse
 
     def _plan(self, messages: Sequence[Message], *, generation: bool) -> tuple[list[int], list[int], int]:
-        """Token ids of the prompt, the ends of its chunks, rising, the last one its length, and the persona's end.
-
-        The persona is the system message or what the template puts in its place; 0 where there is neither.
-        """
-        ids = self._encode(messages, generation=generation)
-        room = self._session.capacity - (1 if generation else 0)
-        if len(ids) > room or not ids:
-            raise ArenaFullError(
-                f"The prompt has {len(ids)} tokens, the session holds {self._session.capacity}",
-                wanted=len(ids),
-                capacity=self._session.capacity,
-            )
-        edges = [0]
-        if messages[0].role == "user" and 0 < len(self._preamble) < len(ids):
-            edges += [len(self._preamble)] if ids[: len(self._preamble)] == self._preamble else []
-        persona = edges[-1]
-        for index, message in enumerate(messages):
-            if message.role == "assistant" and index > 0:
-                self._add_edge(edges, ids, messages[:index], generation=True)
-            if message.role != "user":
-                self._add_edge(edges, ids, messages[: index + 1], generation=False)
-            if index == 0 and message.role == "system":
-                persona = edges[-1] if len(messages) > 1 or generation else len(ids)
-        if edges[-1] != len(ids):
-            edges.append(len(ids))
-        cuts: list[int] = []
-        for begin, end in itertools.pairwise(edges):
-            cuts += [*range(begin + _CHUNK_TOKENS, end, _CHUNK_TOKENS), end]
-        return ids, cuts, persona
-
-    def _add_edge(self, edges: list[int], ids: list[int], part: Sequence[Message], *, generation: bool) -> None:
-        """Add the end of `part` where its tokens are the prompt's first ones (not every template is so regular)."""
-        try:
-            prefix = self._encode(part, generation=generation)
-        except GpuError:
-            return  # a template may refuse a history that ends here; then there is no edge here, always
-        if edges[-1] < len(prefix) < len(ids) and ids[: len(prefix)] == prefix:
-            edges.append(len(prefix))
-
-    def _encode(self, messages: Sequence[Message], *, generation: bool) -> list[int]:
-        key = (tuple(messages), generation)
-        found = self._prompts.get(key)
-        if found is None:
-            begun = messages[-1].content if generation and messages[-1].role == "assistant" else ""
-            asked = messages[:-1] if begun else messages
-            found = self._tokenizer.encode(self._chat.render(asked, add_generation_prompt=generation) + begun)
-            self._prompts[key] = found
-            if len(self._prompts) > _REMEMBERED_PROMPTS:
-                self._prompts.popitem(last=False)
-        self._prompts.move_to_end(key)
-        return found
-
-    def _common_preamble(self) -> list[int]:
-        """What the template puts before any first user message (SmolLM2: its default system message)."""
-        try:
-            prompts = [self._encode([Message("user", text)], generation=False) for text in ("a", "b")]
-        except GpuError:
-            return []
-        return [ours for ours, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*prompts, strict=False))]
-
-    def _end_of_turn_ids(self, eos_token: str) -> frozenset[int]:
-        """Ids of the file's end token and of the end-of-turn markers that chat templates in use write."""
-        names = (eos_token, "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>")
-        special = set(self._tokenizer.special_tokens)
-        found = (self._tokenizer.token_id(name) for name in names if name in special)
-        return frozenset(token for token in found if token is not None)
+        return self._prompts.plan(messages, capacity=self._session.capacity, generation=generation)
 
 
 def default_threads() -> int:
@@ -279,13 +349,15 @@ def open_language_model(
     device: str = "cpu",
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto",
     context_tokens: int = 2048,
+    kv_dtype: KvDtype = "auto",
     cache_dir: Path | None = None,
     threads: int | None = None,
 ) -> LocalLanguageModel:
     """Load a chat model from a GGUF file or a Hugging Face directory.
 
-    `precision` "auto" is int8 on the CPU and bf16 elsewhere. `cache_dir` keeps converted GGUF weights. `threads`
-    sets torch's thread count for the whole process (None: `default_threads`). Raises WeightsError with the fix.
+    `precision` "auto" is int8 on the CPU and bf16 elsewhere. `kv_dtype` int8 or fp8 quantises the conversation but for
+    its first and last tokens. `cache_dir` keeps converted GGUF weights. `threads` sets torch's thread count for the
+    whole process (None: `default_threads`). Raises WeightsError with the fix.
     """
     import torch
 
@@ -302,4 +374,4 @@ def open_language_model(
         prepared = prepare_gguf(path, precision, cache_dir)
     else:
         raise WeightsError(f"There is no model at {path}", fix="Give a GGUF file or a Hugging Face model directory")
-    return LocalLanguageModel(prepared, device=device, context_tokens=context_tokens)
+    return LocalLanguageModel(prepared, device=device, context_tokens=context_tokens, kv_dtype=kv_dtype)

@@ -12,6 +12,7 @@ from gpu.memory.preflight import Known, MemoryPlanError, Plan, Request, largest,
 from gpu.memory.shapes import ModelShape
 
 WANTED = 3
+_IN_8_BITS = "Hold the conversation in 8 bits: --set llm.kv_dtype=int8"
 _ON_THE_CPU = "The language model on the CPU, at int8: --set llm.device=cpu"
 _WINDOW_STEP = PREFILL_TOKENS
 """Also the smallest window that the configuration allows."""
@@ -79,6 +80,8 @@ def _changes(refused: Plan, smaller: Sequence[ModelShape], known: Known) -> Iter
     sessions = _most_sessions(request, machine, known)
     if sessions is not None:
         yield _sessions_text(sessions), replace(request, sessions=sessions)
+    if request.kv_dtype == "auto":
+        yield _IN_8_BITS, replace(request, kv_dtype="int8")
     order = PRECISIONS_ON[request.kind]
     for precision in reversed(order[: order.index(request.precision)]):
         text = f"Hold the weights in fewer bits: --set llm.precision={precision}"

@@ -13,7 +13,7 @@ from typing import Protocol
 from gpu.errors import GpuError
 from gpu.memory.pressure import Level
 
-ORDER = ("window", "kv int8", "weights", "ear on the cpu", "smaller model", "llm on the cpu")
+ORDER = ("spare pages", "window", "kv int8", "weights", "ear on the cpu", "smaller model", "llm on the cpu")
 """Every rung that may be registered, mildest first."""
 
 
@@ -40,7 +40,7 @@ class Rung(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LadderStep:
-    """What happened, for an event. `freed_bytes` is the change of free memory, negative where it was taken back."""
+    """What happened, for an event. `freed_bytes` is what came free, negative where it was taken back."""
 
     rung: str
     action: str
@@ -67,9 +67,15 @@ class Ladder:
         *,
         calm_bytes: int,
         wait_s: float = 2.0,
+        held_bytes: Callable[[], int] | None = None,
     ) -> None:
-        """`calm_bytes`: free memory that must be left after a step back (`PressureLimits.calm_bytes`)."""
+        """`calm_bytes`: free memory that must be left after a step back (`PressureLimits.calm_bytes`).
+
+        `held_bytes`: what this process has taken from the system, where that is known: other programs come and go
+        by more than a rung frees. None: the free memory tells what a step freed.
+        """
         self._free_bytes = free_bytes
+        self._held_bytes = held_bytes or (lambda: -free_bytes())
         self._emit = emit
         self._clock_s = clock_s
         self._calm_bytes = calm_bytes
@@ -114,13 +120,13 @@ class Ladder:
 
     def _down(self) -> LadderStep | None:
         for rung, expected in self._open_rungs():
-            before = self._free_bytes()
+            before = self._held_bytes()
             try:
                 rung.apply()
             except GpuError as error:
                 self._rungs.remove(rung)
                 return LadderStep(rung.name, "failed", expected, 0, error.message)
-            freed = self._free_bytes() - before
+            freed = before - self._held_bytes()
             if freed > 0:
                 self._given.append(_Given(rung, freed))
                 return LadderStep(rung.name, "applied", expected, freed)
@@ -139,10 +145,10 @@ class Ladder:
         """Undo the last one where enough stays free afterwards, or it would be given up again at once."""
         if not self._given or self._free_bytes() - self._given[-1].freed_bytes < self._calm_bytes:
             return None
-        last, before = self._given.pop(), self._free_bytes()
+        last, before = self._given.pop(), self._held_bytes()
         try:
             last.rung.undo()
         except GpuError as error:
             self._stuck.append(last.rung)
             return LadderStep(last.rung.name, "failed", last.freed_bytes, 0, error.message)
-        return LadderStep(last.rung.name, "undone", last.freed_bytes, self._free_bytes() - before)
+        return LadderStep(last.rung.name, "undone", last.freed_bytes, before - self._held_bytes())

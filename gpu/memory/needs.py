@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from gpu.kv.codes import coded_spec
+from gpu.kv.spec import ArenaSpec, KvDtype, body_for, page_bytes_for
 from gpu.llm.weights.prepare import Precision
 from gpu.memory.shapes import ModelShape
 
@@ -16,9 +18,9 @@ DeviceKind = Literal["cuda", "cpu"]
 
 MIB = 1 << 20
 PAGE_BYTES = 2 * MIB
-"""Granularity of the KV arena: CUDA's physical pages, and torch's large allocations."""
+"""Granularity of CUDA's physical pages and of torch's large allocations."""
 PREFILL_TOKENS = 256
-"""Longest chunk of a prompt in one forward pass (gpu/llm/model.py)."""
+"""Longest chunk of a prompt in one forward pass (gpu/llm/prompts.py)."""
 
 PRECISIONS_ON: dict[DeviceKind, tuple[Precision, ...]] = {"cuda": ("bf16", "fp32"), "cpu": ("int8", "bf16", "fp32")}
 """What the decoder runs where, smallest first: int8 products exist on the CPU only."""
@@ -80,17 +82,33 @@ def row_bytes(shape: ModelShape, precision: Precision) -> int:
     return shape.row_elements * number_bytes(precision)
 
 
-def kv_bytes(shape: ModelShape, precision: Precision, sessions: int, context_tokens: int) -> int:
-    """The arena with every session full: token-major rows, whole pages."""
-    return sessions * _up(context_tokens * row_bytes(shape, precision), PAGE_BYTES)
+def kv_bytes(
+    shape: ModelShape, precision: Precision, sessions: int, context_tokens: int, kv_dtype: KvDtype = "auto"
+) -> int:
+    """The arena with every session full: token-major rows, whole pages; quantised ones hold rows of codes as well."""
+    body = body_for(kv_dtype)
+    rows = context_tokens if body is None else body.exact_rows(context_tokens)
+    page = page_bytes_for(row_bytes(shape, precision), PAGE_BYTES)
+    held = _up(rows * row_bytes(shape, precision), page)
+    if body is not None:
+        spec = ArenaSpec(shape.layers, shape.kv_heads, shape.head_dim, context_tokens, body=body)
+        codes = coded_spec(spec)
+        held += _up(codes.positions * 2 * codes.head_dim, page)
+    return sessions * held
 
 
 def workspace_bytes(
-    shape: ModelShape, precision: Precision, context_tokens: int, kind: DeviceKind, capability: str = ""
+    shape: ModelShape,
+    precision: Precision,
+    context_tokens: int,
+    kind: DeviceKind,
+    capability: str = "",
+    kv_dtype: KvDtype = "auto",
 ) -> int:
     """The most that one forward pass holds beside weights and arena: the longest chunk at the end of a full context.
 
-    One pass at a time, so it does not grow with the sessions. `capability` as in "9.0", for a GPU.
+    One pass at a time, so it does not grow with the sessions. `capability` as in "9.0", for a GPU. Where sessions are
+    quantised, a layer's keys and values in full are part of it.
     """
     size, tokens = number_bytes(precision), min(PREFILL_TOKENS, context_tokens)
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -109,6 +127,8 @@ def workspace_bytes(
     live = max(mask_made, mask + rotating, mask_padded + attending, mask + mlp + stream) + 2 * stream
     scores = shape.vocab * (size + 4 + 4)  # one row: as computed, as float32, and a copy with the penalty
     counted = int(max(live, stream + scores) * _MEASURED_SLACK)
+    if kv_dtype != "auto":
+        counted += 2 * context_tokens * keys * size
     if kind == "cpu":
         return counted
     large = _CUBLAS_BYTES_FROM_9 if capability and float(capability) >= 9.0 else _CUBLAS_BYTES

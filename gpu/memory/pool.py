@@ -51,6 +51,7 @@ class TorchAllocator:
 
         block = torch.empty(size_bytes, dtype=torch.uint8, device=device)
         del block  # its memory stays with torch: that is the pool
+        torch.cuda.reset_peak_memory_stats(device)  # what a run takes is counted from here on
 
 
 class Pools:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gpu.errors import GpuError
+from gpu.kv.spec import KvDtype
 from gpu.llm.weights.prepare import Precision
 from gpu.memory.needs import (
     MIB,
@@ -83,6 +84,7 @@ class Request:
     kind: DeviceKind
     sessions: int = 1
     context_tokens: int = 2048
+    kv_dtype: KvDtype = "auto"
     gpu: int = 0
     stages: tuple[StageNeed, ...] = ()
     version: str = ""
@@ -202,7 +204,7 @@ def context_key(place: Place, version: str) -> PeakKey:
 def workspace_key(request: Request, place: Place) -> PeakKey:
     """Under what the peak of a forward pass is recorded."""
     return PeakKey(
-        "workspace",
+        "workspace" if request.kv_dtype == "auto" else f"workspace {request.kv_dtype}",
         request.shape.name,
         request.precision,
         request.positions,
@@ -251,14 +253,16 @@ def _model_rows(request: Request, place: Place, known: Known) -> Sequence[Row]:
     cut = "" if positions == request.context_tokens else f", cut to the model's {positions}"
     tokens = f"{request.sessions} x {positions} tokens{cut}"
     work = known(workspace_key(request, place))
-    counted = workspace_bytes(shape, precision, positions, place.kind, place.capability)
+    counted = workspace_bytes(shape, precision, positions, place.kind, place.capability, request.kv_dtype)
+    held = f"of {row_bytes(shape, precision)} bytes"
+    held = held if request.kv_dtype == "auto" else f"as {request.kv_dtype}, the first and last {held}"
     parameters = f"{shape.parameters / 1e6:.0f} million parameters at {precision}"
     return (
         Row("weights", weights_bytes(shape, precision, positions, place.kind), f"{shape.name}: {parameters}"),
         Row(
             "kv arena",
-            kv_bytes(shape, precision, request.sessions, positions),
-            f"{tokens} of {row_bytes(shape, precision)} bytes, in pages of 2 MiB",
+            kv_bytes(shape, precision, request.sessions, positions, request.kv_dtype),
+            f"{tokens} {held}, in whole pages",
         ),
         # A recorded run may never have filled its window, so it can only show that more is needed than was counted.
         Row("workspace", max(work or 0, counted), "measured" if work and work > counted else _COUNTED),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpu.memory.peaks import Peaks
-from gpu.memory.preflight import Plan, context_key, workspace_key
+from gpu.memory.preflight import Plan, context_key, stage_key, workspace_key
 
 
 def cuda_context(device: str) -> int:
@@ -41,3 +43,17 @@ def record_workspace(peaks: Peaks, plan: Plan, *, arena_is_torchs: bool = True) 
     held += ledger.row("kv arena").size_bytes if arena_is_torchs else 0
     peak = int(torch.cuda.max_memory_allocated(ledger.place.device)) - held
     return peak > 0 and peaks.record(workspace_key(plan.request, ledger.place), peak)
+
+
+def record_stages(peaks: Peaks, plan: Plan, grown_bytes: Mapping[str, int]) -> int:
+    """Keep by how much RAM grew while each stage of the plan loaded; returns how many were kept."""
+    stages = [stage for stage in plan.request.stages if grown_bytes.get(stage.name, 0) > 0]
+    return sum(peaks.record(stage_key(stage), grown_bytes[stage.name]) for stage in stages)
+
+
+def record_host_workspace(peaks: Peaks, plan: Plan, grown_bytes: int) -> bool:
+    """Keep by how much RAM grew at most while all stages worked, without the arena: the language model on the CPU.
+
+    What the speech models took in it is counted too: none of their own can be told apart while they work side by side.
+    """
+    return grown_bytes > 0 and peaks.record(workspace_key(plan.request, plan.ledgers[0].place), grown_bytes)

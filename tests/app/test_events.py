@@ -43,6 +43,8 @@ def test_type_names_are_unique_and_the_promised_ones_exist() -> None:
         "stage.backend": {"stage", "backend"},
         "device.lost": set(),
         "device.back": set(),
+        "memory.degraded": {"level", "rung", "freed_bytes"},
+        "memory.restored": {"level", "rung", "taken_bytes"},
     }
     for name, fields in promised.items():
         cls = events._REGISTRY[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.cli.checks import gpu, memory, models, sound, speed, system
+from app.cli.checks import arena, gpu, memory, models, sound, speed, system
 from app.cli.checks.check import Check
 from app.config.load import Loaded
 
@@ -16,6 +16,7 @@ def all_checks(loaded: Loaded, *, quick: bool) -> Iterator[Check]:
     yield from models.checks(config)
     yield from sound.checks(config)
     yield from gpu.checks()
+    yield from arena.checks(config)
     yield from memory.checks(config)
     speeds = [] if quick else speed.measured(config)
     yield from speed.checks(config, speeds)

@@ -68,7 +68,8 @@ def _job(config: Config, role: str, name: str, choice: Choice, *, is_configured:
     llm = None
     if role == "llm":
         llm = {"device": config.llm.device, "precision": config.llm.precision,
-               "context_tokens": config.llm.context_tokens, "prompt": config.active_persona().prompt}  # fmt: skip
+               "context_tokens": config.llm.context_tokens, "kv_dtype": config.llm.kv_dtype,
+               "prompt": config.active_persona().prompt}  # fmt: skip
     cache = places(config, os.environ).cache
     return Job(role, name, choice.engine, choice.parts, cache, is_configured, threads, llm=llm)
 

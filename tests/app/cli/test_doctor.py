@@ -62,7 +62,8 @@ def test_report_on_an_empty_store(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["model vad"][0]["status"] == "problem"
     assert "vivavoce models fetch silero-vad" in rows["model vad"][0]["fix"]
     wanted = {"configuration", "python", "cpu cores", "threads", "memory", "shared memory", "disk of the models",
-              "disk of the data", "torch", "sound server", "sound devices", "scheduling", "real time"}  # fmt: skip
+              "disk of the data", "torch", "sound server", "sound devices", "scheduling", "real time",
+              "kv arena"}  # fmt: skip
     assert wanted <= rows.keys()
     assert rows["real time"][0]["found"] == "not measured (--quick)"
     assert rows["memory"][0]["figures"]["available_bytes"] > 0

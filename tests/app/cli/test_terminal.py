@@ -10,6 +10,7 @@ import pytest
 from app import events
 from app.cli.terminal import TerminalFace
 from app.errors import AgentError
+from gpu.memory.rungs import CpuRung, KvRung, SpareRung, WindowRung
 
 
 class Screen(io.StringIO):
@@ -88,3 +89,16 @@ def test_a_reader_that_goes_away_is_not_an_error_of_the_disk() -> None:
     screen.number = errno.EPIPE
     with pytest.raises(BrokenPipeError):
         face.line("text")
+
+
+def test_memory_that_is_scarce_is_said_for_every_rung_that_can_be_given_up() -> None:
+    screen = io.StringIO()
+    face = TerminalFace(screen)
+    rungs = (SpareRung.name, WindowRung.name, KvRung.name, CpuRung.name)
+    for rung in rungs:
+        face.show(events.MemoryDegraded(0, "tight", rung, 12_400_000))
+        face.show(events.MemoryRestored(0, "calm", rung, 12_400_000))
+    said = lines(screen)
+    assert len(set(said)) == 2 * len(rungs)
+    assert "memory is tight: half of the conversation's window was given up, 12 MB came free" in said
+    assert "there is memory again: the window is whole" in said

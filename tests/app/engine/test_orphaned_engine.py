@@ -88,7 +88,8 @@ def _deaf_face(journal: Path, refs: dict[str, SegmentRef], engine_pid: Synchroni
     control = ControlWords(attach(refs["control"]))
     engine = EngineProcess()
     config = load_config(file=None, env={}).config
-    engine.start(EngineSpec(config, JournalRef(journal, SESSION), StubSpec(first_token_ms=5.0, tts_ms=5.0)))
+    stub, snapshot = StubSpec(first_token_ms=5.0, tts_ms=5.0), journal.with_name("talk.kv")
+    engine.start(EngineSpec(config, JournalRef(journal, SESSION), stub, snapshot=snapshot))
     engine.wait_ready()
     stream = StreamFormat(RATE_HZ, FRAMES, "in", "out", "simulated", 0.0)
     engine.attach(Attach(stream, refs["hops"], refs["playback"], refs["control"], ResumePoint()), control)
@@ -109,7 +110,8 @@ def _is_alive(pid: int) -> bool:
 @pytest.mark.parametrize("later_blocks", [0, 2 * _WORD_BLOCKS + 3], ids=["silent at once", "sounds on"])
 @pytest.mark.timeout(120)
 def test_what_lay_in_the_pipe_is_written(device: _Device, tmp_path: Path, die_after: str, later_blocks: int) -> None:
-    path = tmp_path / "journal.jsonl"
+    path, snapshot = tmp_path / "journal.jsonl", tmp_path / "talk.kv"
+    snapshot.write_bytes(b"what the model had read")
     context = multiprocessing.get_context("spawn")
     engine_pid = context.Value("i", 0)
     face = context.Process(target=_deaf_face, args=(path, device.refs, engine_pid))
@@ -131,5 +133,6 @@ def test_what_lay_in_the_pipe_is_written(device: _Device, tmp_path: Path, die_af
     journal = Journal(path)
     exchanges = journal.exchanges()
     journal.close()
+    assert not snapshot.exists()  # nobody comes back to it
     heard_words = round(device.heard_blocks / _WORD_BLOCKS)  # heard with the middle of the word
     assert exchanges == [Exchange("is it late", " ".join(words[:heard_words]))]

@@ -24,6 +24,7 @@ from gpu.llm.model import LocalLanguageModel  # noqa: E402
 from gpu.llm.protocol import Message, SamplingParams  # noqa: E402
 from gpu.llm.weights.prepare import PreparedModel, prepare  # noqa: E402
 from gpu.llm.weights.safetensors import open_hf_directory  # noqa: E402
+from gpu.memory.rungs import KvRung  # noqa: E402
 
 SHAPE = WindowSpec(window=40, sinks=4, slack=16, chunk=12, step=8)
 TEMPLATE = (
@@ -49,7 +50,10 @@ def _one_thread() -> Any:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
+    return tiny(tmp_path_factory.mktemp("tiny"), layers=3)
+
+
+def tiny(path: Path, *, layers: int) -> Path:
     backend = tokenizers.Tokenizer(tokenizers.models.BPE())
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = tokenizers.decoders.ByteLevel()
@@ -63,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vocab_size=258,
         hidden_size=48,
         intermediate_size=96,
-        num_hidden_layers=3,
+        num_hidden_layers=layers,
         num_attention_heads=6,
         num_key_value_heads=2,
         head_dim=16,
@@ -161,6 +165,7 @@ def test_a_persona_that_spoke_before_costs_nothing(
     prepared: PreparedModel, computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpu.kv.backends.DEFAULT_PAGE_BYTES", 4096)
+    monkeypatch.setattr("gpu.kv.spec._PAGE_TOKENS", 1)
     fresh = {persona: say(LocalLanguageModel(prepared), persona, ASKED) for persona in (ANNA, BERT)}
     assert fresh[ANNA] != fresh[BERT]
     model = LocalLanguageModel(prepared)
@@ -175,6 +180,80 @@ def test_a_persona_that_spoke_before_costs_nothing(
     assert stats.sessions == 1
     assert stats.shared_pages > 10
     model._arena.check()
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8", "fp8"])
+def test_personas_and_turns_on_a_quantised_conversation(
+    prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kv_dtype: Any
+) -> None:
+    """The same replies as of a fresh model, whatever came before; and a snapshot goes on with them."""
+    monkeypatch.setattr("gpu.kv.backends.DEFAULT_PAGE_BYTES", 4096)
+    monkeypatch.setattr("gpu.kv.spec._PAGE_TOKENS", 1)
+
+    def opened() -> LocalLanguageModel:
+        return LocalLanguageModel(prepared, kv_dtype=kv_dtype)
+
+    fresh = {persona: say(opened(), persona, ASKED) for persona in (ANNA, BERT)}
+    model, plain = opened(), LocalLanguageModel(prepared)
+    for persona in (ANNA, BERT, ANNA, ANNA, BERT):
+        assert say(model, persona, ASKED) == fresh[persona]
+    stats = model._arena.stats()
+    assert (stats.prefixes, stats.sessions) == (2, 1)
+    assert stats.shared_pages > 10
+    model._arena.check()
+    say(plain, BERT, ASKED)
+    assert model._session.coded >= 512  # type: ignore[attr-defined]
+    # 770 of 2048 rows stay as they came, in float32.
+    assert model._session.memory_bytes() < 0.7 * plain._session.memory_bytes()
+    kept = model.keep()
+    kept.save(tmp_path / "talk.kv")
+    kept.close()
+    resumed = opened()
+    assert resumed.resume(tmp_path / "talk.kv") > 600
+    assert say(resumed, BERT, ASKED) == fresh[BERT]
+
+
+def test_the_int8_rung_frees_what_it_says_and_loses_nothing(
+    tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = prepare(open_hf_directory(tiny(tmp_path, layers=12)), "fp32")
+    monkeypatch.setattr("gpu.kv.backends.DEFAULT_PAGE_BYTES", 4096)
+    monkeypatch.setattr("gpu.kv.spec._PAGE_TOKENS", 1)
+    talk = [ANNA, *[Message(("user", "assistant")[turn % 2], f"{turn} and so on and on. " * 7) for turn in range(7)]]
+    model = LocalLanguageModel(prepared)
+    model.warm(talk[:-1])
+    rung, before = KvRung(model), model.page_bytes()
+    promised = rung.frees_bytes()
+    rung.apply()
+    assert model._session.coded > 800  # type: ignore[attr-defined]
+    print(f"{promised} of {before} bytes promised, {before - model.page_bytes()} came free")
+    assert 0.1 * before < promised <= before - model.page_bytes()
+    assert rung.frees_bytes() == 0
+    computed.clear()
+    reply = say(model, *talk)
+    assert len(reply) > 0
+    assert sum(computed) < 300  # the last message, and the reply: nothing was read again
+    rung.undo()
+    assert say(model, *talk) == say(LocalLanguageModel(prepared), *talk)
+    model._arena.check()
+
+
+def test_without_memory_for_int8_the_conversation_stays_as_it_was(
+    prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, expected = LocalLanguageModel(prepared), say(LocalLanguageModel(prepared), ANNA, ASKED)
+    model.warm([ANNA])
+    opened = Arena.open
+
+    def refused(spec: ArenaSpec, **options: Any) -> Arena:
+        if spec.body is not None:
+            raise OutOfPagesError("no memory")
+        return opened(spec, **options)
+
+    monkeypatch.setattr(Arena, "open", refused)
+    with pytest.raises(OutOfPagesError):
+        model.hold_as("int8")
+    assert say(model, ANNA, ASKED) == expected
 
 
 def test_a_persona_is_found_only_where_its_chunks_are(prepared: PreparedModel, computed: list[int]) -> None:

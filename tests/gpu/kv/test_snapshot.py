@@ -145,6 +145,23 @@ def test_damage_is_noticed(
     arena.close()
 
 
+def test_a_file_cut_anywhere_is_no_snapshot(new_arena: NewArena, tmp_path: Path) -> None:
+    """As a disk leaves it that lost its power, whatever the file system promised."""
+    arena = new_arena(SPEC, backend="host")
+    session = arena.session()
+    append(session, 60, 1)
+    path = tmp_path / "talk.kv"
+    size = save(session, path, model="abc", ids=range(60), cuts=(20, 60))
+    whole, before = path.read_bytes(), arena.stats()
+    for length in [*range(0, 400), *range(400, size, 61), size - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(SnapshotError):
+            restore(arena, path, model="abc")
+    assert arena.stats() == before
+    path.write_bytes(whole)
+    assert restore(arena, path, model="abc").cuts == (20, 60)
+
+
 @pytest.mark.parametrize(
     ("model", "spec", "sentence"),
     [

@@ -222,7 +222,7 @@ def test_a_template_may_refuse_a_history() -> None:
 
 def speak(model: LocalLanguageModel, messages: list[Message], text: str, tokens: int | None) -> None:
     """Let the model say the beginning of `text`, `tokens` long (None: all), and be cancelled there."""
-    script = iter(model._tokenizer.encode(text)[:tokens])
+    script = iter(model._prompts.tokenizer.encode(text)[:tokens])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gpu.llm.sampler.Sampler.next", lambda self, scores, seen: next(script, 2))
         list(model.generate(messages, SamplingParams(), max_tokens=50, cancelled=lambda: False))
@@ -278,7 +278,7 @@ def test_a_warmed_history_is_not_computed_again(prepared: PreparedModel, monkeyp
 
 
 def test_long_prompts_are_cut_into_chunks(prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu.llm.model._CHUNK_TOKENS", 16)
+    monkeypatch.setattr("gpu.llm.prompts._CHUNK_TOKENS", 16)
     model, computed = chat(prepared), list[int]()
     forward = model._decoder.forward
     monkeypatch.setattr(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ transformers = pytest.importorskip("transformers", reason="the reference impleme
 from gpu.errors import ArenaFullError, GpuError  # noqa: E402
 from gpu.kv.arena import Arena, ArenaSpec  # noqa: E402
 from gpu.kv.session import Session  # noqa: E402
+from gpu.kv.spec import BodySpec  # noqa: E402
 from gpu.llm.decoder import Decoder  # noqa: E402
 from gpu.llm.weights.prepare import prepare  # noqa: E402
 from gpu.llm.weights.safetensors import open_hf_directory  # noqa: E402
@@ -137,6 +139,47 @@ def test_truncation_and_a_new_turn_equal_a_fresh_run(pair: Pair) -> None:
     decoder.forward(PROMPT[:20], fresh)
     turn = PROMPT[35:50]
     assert relative(decoder.logits(decoder.forward(turn, used)), decoder.logits(decoder.forward(turn, fresh))) <= 1e-5
+
+
+@pytest.mark.parametrize(("code", "limit"), [("int8", 0.01), ("fp8", 0.04)])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_quantised_body_says_nearly_the_same(tmp_path: Path, code: Any, limit: float, tied: bool) -> None:
+    """After each of 96 given tokens, so that one answer that differs does not decide about all that follow."""
+    save_tiny(tmp_path, tied=tied, rope=None, spread=0.1)
+    prepared = prepare(open_hf_directory(tmp_path), "fp32")
+    decoder = Decoder(prepared.config, prepared.state, positions=POSITIONS)
+    c = decoder.config
+    body = BodySpec(code, block=16, sinks=4, recent=16, slack=16, chunk=50)
+    plain = session_of(decoder)
+    session = Arena.open(replace(plain.spec, body=body)).session()
+    reference, ours = ([decoder.logits(decoder.forward(PROMPT, each)[-1:])[0]] for each in (plain, session))
+    for number in range(50, 146):
+        token = [(7 * number * number + 3 * number + 5) % 211]
+        for scores, each in ((reference, plain), (ours, session)):
+            scores.append(decoder.logits(decoder.forward(token, each))[0])
+    same = sum(int(one.argmax()) == int(other.argmax()) for one, other in zip(reference, ours, strict=True))
+    error = relative(torch.stack(ours), torch.stack(reference))
+    print(f"{code}: {same} of {len(ours)} greedy tokens the same, logits off by {error:.4f}")
+    assert session.position == plain.position == len(PROMPT) + 96
+    assert session.keys(0).shape == (1, c.kv_heads, session.position, c.head_dim)
+    assert len({int(scores.argmax()) for scores in reference}) > 8  # a constant reply would prove little
+    assert same >= 0.95 * len(ours)
+    assert 0 < error <= limit
+
+
+def test_a_rollback_over_a_quantised_body_equals_a_fresh_run(pair: Pair) -> None:
+    """Bit for bit, within the slack: what a pass sees depends on where it begins alone."""
+    _, decoder = pair
+    spec = replace(session_of(decoder).spec, body=BodySpec("int8", block=8, sinks=2, recent=12, slack=24, chunk=32))
+    used, fresh = Arena.open(spec).session(), Arena.open(spec).session()
+    for session in (used, fresh):
+        decoder.forward(PROMPT[:30], session)
+        decoder.forward(PROMPT[30:40], session)
+    for token in PROMPT[:24]:
+        decoder.forward([token], used)
+    used.truncate_to(40)
+    turn = PROMPT[35:50]
+    assert torch.equal(decoder.logits(decoder.forward(turn, used)), decoder.logits(decoder.forward(turn, fresh)))
 
 
 def test_a_full_session_refuses_and_stays_as_it_was(pair: Pair) -> None:

@@ -23,7 +23,8 @@ from gpu.memory.shapes import KNOWN_SHAPES, ModelShape
 torch = pytest.importorskip("torch", reason="the decoder is torch")
 
 from gpu.kv.arena import Arena, ArenaSpec  # noqa: E402
-from gpu.llm import model as language_model  # noqa: E402
+from gpu.kv.spec import BodySpec  # noqa: E402
+from gpu.llm import prompts  # noqa: E402
 from gpu.llm.config import FAMILIES, LlamaConfig  # noqa: E402
 from gpu.llm.weights.prepare import prepare  # noqa: E402
 from gpu.llm.weights.raw import RawModel, expected_shape  # noqa: E402
@@ -80,7 +81,7 @@ def test_workspace_is_what_a_forward_pass_allocates(
 
 
 def test_the_longest_chunk_is_the_models() -> None:
-    assert PREFILL_TOKENS == language_model._CHUNK_TOKENS
+    assert PREFILL_TOKENS == prompts._CHUNK_TOKENS
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
@@ -93,6 +94,35 @@ def test_a_row_is_the_arenas(precision: Any) -> None:
     assert 700 * row_bytes(GROUPED, precision) == pytest.approx(held, abs=PAGE_BYTES - 1)
     assert held <= kv_bytes(GROUPED, precision, 1, 700) < held + PAGE_BYTES
     assert kv_bytes(GROUPED, precision, 3, 700) == 3 * kv_bytes(GROUPED, precision, 1, 700)
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8", "fp8"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("positions", [300, 4096])
+def test_quantised_sessions_and_their_workspace_are_the_arenas(precision: Any, kv_dtype: Any, positions: int) -> None:
+    dtype = "bfloat16" if precision == "bf16" else "float32"
+    sizes = (GROUPED.layers, GROUPED.kv_heads, GROUPED.head_dim)
+    arena = Arena.open(ArenaSpec(*sizes, positions, dtype, body=BodySpec(kv_dtype)), page_bytes=PAGE_BYTES)
+    empty = arena.memory_bytes()
+    arena.session()
+    assert arena.memory_bytes() - empty == kv_bytes(GROUPED, precision, 1, positions, kv_dtype)
+    plain = workspace_bytes(GROUPED, precision, positions, "cpu")
+    assert workspace_bytes(GROUPED, precision, positions, "cpu", kv_dtype=kv_dtype) == plain + empty
+    arena.close()
+
+
+@pytest.mark.parametrize("positions", [3000])
+def test_the_pass_over_a_quantised_session_keeps_to_its_workspace(decoder_of: Any, positions: int) -> None:
+    torch.set_num_threads(1)
+    decoder = decoder_of(GROUPED, "bf16", positions)
+    sizes = (GROUPED.layers, GROUPED.kv_heads, GROUPED.head_dim)
+    arena = Arena.open(ArenaSpec(*sizes, positions, "bfloat16", body=BodySpec("int8")))
+    session = arena.session()
+    for _ in range((positions - PREFILL_TOKENS) // PREFILL_TOKENS):
+        session.extend(PREFILL_TOKENS)
+    room = arena.memory_bytes() - session.memory_bytes()
+    measured = room + peak_bytes(lambda: decoder.logits(decoder.forward(list(range(PREFILL_TOKENS)), session)[-1:]))
+    assert measured <= workspace_bytes(GROUPED, "bf16", positions, "cpu", kv_dtype="int8") <= 1.3 * measured
 
 
 @pytest.mark.parametrize("shape", [GROUPED, SINGLE], ids=lambda shape: shape.name)

@@ -227,7 +227,7 @@ class Model:
         self._session = self._arena.session()
 
     @property
-    def context_tokens(self) -> int:
+    def window_tokens(self) -> int:
         return self._session.capacity
 
     def window_bytes(self, context_tokens: int) -> int:
@@ -248,21 +248,21 @@ def test_the_window_rung_frees_what_it_says() -> None:
     rung = WindowRung(model, least_tokens=1500)
     before, promised = model.held_bytes(), rung.frees_bytes()
     rung.apply()
-    assert model.context_tokens == 2048
+    assert model.window_tokens == 2048
     assert before - model.held_bytes() == pytest.approx(promised, rel=0.05)
     assert promised > 0
     rung.undo()
-    assert model.context_tokens == 4096
+    assert model.window_tokens == 4096
     assert WindowRung(Model(1500), least_tokens=1500).frees_bytes() == 0
 
 
-def test_the_cpu_rung_restarts_the_engine() -> None:
-    held, restarts = [700], list[str]()
-    rung = CpuRung(lambda: held[0], restarts.append)
+def test_the_cpu_rung_moves_the_model() -> None:
+    held, moves = [700], list[str]()
+    rung = CpuRung(lambda: held[0], moves.append)
     assert rung.frees_bytes() == 700
     rung.apply()
     held[0] = 0
     assert rung.frees_bytes() == 0
     rung.undo()
-    assert restarts == ["cpu", "cuda"]
+    assert moves == ["cpu", "cuda"]
     assert rung.name in ORDER
