@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -85,13 +86,13 @@ class _Run:
             kill.back_ns = time.monotonic_ns()
 
 
-def kill_rows(config: Config, *, seed: int, kills: int) -> list[Row]:
+def kill_rows(config: Config, *, seed: int, kills: int) -> Iterator[Row]:
     """Rows of every kill (`kills` of each process), every question and every reply, all of scene `kills`."""
     if not kills:
-        return []
+        return
     chance = random.Random(seed)
-    rows = [*_fire_at_children(config, chance, kills * len(_VICTIMS)), *_fire_at_faces(config, chance, kills)]
-    return [{"scene": "kills", **row} for row in rows]
+    for row in chain(_fire_at_children(config, chance, kills * len(_VICTIMS)), _fire_at_faces(config, chance, kills)):
+        yield {"scene": "kills", **row}
 
 
 def kill_metrics(rows: Sequence[Row]) -> Metrics:
@@ -241,12 +242,10 @@ def common_places(asked: Sequence[str], heard: Sequence[str]) -> list[int]:
 # -- the face ---------------------------------------------------------------------------------------------------
 
 
-def _fire_at_faces(config: Config, chance: random.Random, kills: int) -> list[Row]:
-    rows: list[Row] = []
+def _fire_at_faces(config: Config, chance: random.Random, kills: int) -> Iterator[Row]:
     for _ in range(kills):
         with tempfile.TemporaryDirectory() as folder:
-            rows += _fire_at_face(config, Path(folder), chance.uniform(0.0, 8.0))
-    return rows
+            yield from _fire_at_face(config, Path(folder), chance.uniform(0.0, 8.0))
 
 
 def _fire_at_face(config: Config, folder: Path, after_s: float) -> list[Row]:
@@ -256,7 +255,7 @@ def _fire_at_face(config: Config, folder: Path, after_s: float) -> list[Row]:
     command += ["--journal", str(journal_path), "--set", f"llm.model={config.llm.model}"]
     face = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
-        while "device.opened" not in (log_path.read_text() if log_path.exists() else ""):
+        while "device.opened" not in _text_of(log_path):
             if face.poll() is not None:
                 raise AssertionError("the session ended by itself")
             time.sleep(_POLL_S)
@@ -266,7 +265,7 @@ def _fire_at_face(config: Config, folder: Path, after_s: float) -> list[Row]:
         face.wait()
         time.sleep(1.0)  # the orphans settle what was heard, and end
         watcher.close()
-        log = [events.from_json(line) for line in log_path.read_text().splitlines() if line.endswith("}")]
+        log = [events.from_json(line) for line in _text_of(log_path).splitlines() if line.endswith("}")]
         journal = Journal(journal_path)
         try:
             return [{"kind": "face", "after_s": round(after_s, 2)}, *_reply_rows(log, watcher.frames, journal)]
@@ -276,6 +275,14 @@ def _fire_at_face(config: Config, folder: Path, after_s: float) -> list[Row]:
         if face.poll() is None:
             os.killpg(face.pid, signal.SIGKILL)
             face.wait()
+
+
+def _text_of(path: Path) -> str:
+    """ "" while it is not there: a starting session makes its file anew."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
 
 
 def _reply_rows(log: Sequence[events.Event], frames: Mapping[int, int], journal: Journal) -> list[Row]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -44,6 +43,8 @@ class Size:
     sessions: int = 200
     kills: int = 10
     """Of each process, in real time: a kill takes about 40 s."""
+    keep: Callable[[Sequence[Row]], None] = lambda rows: None
+    """Called with all rows so far behind every scene."""
 
 
 def measure(config: Config, *, seed: int, size: Size) -> list[Row]:
@@ -56,13 +57,23 @@ def measure(config: Config, *, seed: int, size: Size) -> list[Row]:
         ear_spec(config, model_files(config, where)),
         cost_table("fixed"),
     )
-    rows: list[dict[str, Any]] = local_rows(config, ear, costs, question, size.sessions)
-    rows += live_rows(config, question, size.sessions // _LIVE_SHARE)
+    rows: list[Row] = []
+
+    def take(scene: Iterable[Row]) -> None:
+        try:
+            rows.extend(scene)
+        finally:
+            size.keep(rows)
+
+    take(local_rows(config, ear, costs, question, size.sessions))
+    take(live_rows(config, question, size.sessions // _LIVE_SHARE))
     engines, _ = open_engines(config, where)
     voices = Voices(config, ear, engines, costs, [str(clip.source) for clip in clips])
-    rows += slow_rows(voices, clips)
-    rows += soak_rows(voices, seed=seed, hours=size.hours)
-    return [*rows, *loss_rows(size.kills), *kill_rows(config, seed=seed, kills=size.kills)]
+    take(slow_rows(voices, clips))
+    take(soak_rows(voices, seed=seed, hours=size.hours))
+    take(loss_rows(size.kills))
+    take(kill_rows(config, seed=seed, kills=size.kills))
+    return rows
 
 
 def metrics(rows: Sequence[Row]) -> Metrics:

@@ -69,7 +69,7 @@ def _size(args: argparse.Namespace, keep: Callable[[Sequence[Row]], None]) -> ob
         case "audio":
             return audio.Size(args.seconds, args.monitor)
         case "soak":
-            return soak.Size(args.hours, args.sessions, args.kills)
+            return soak.Size(args.hours, args.sessions, args.kills, keep)
         case "kv":
             return kv.Size(keep)
     return talk.Size(turns=args.turns)

@@ -62,7 +62,7 @@ def test_killed_processes_lose_no_turn_and_no_heard_word(model_store: Store) -> 
     if model_store.missing():
         pytest.skip("the starter models are not in the store; run: vivavoce models fetch")
     config = load_config(file=None, env=os.environ).config
-    found = kills.kill_metrics(kills.kill_rows(config, seed=5, kills=1))
+    found = kills.kill_metrics(list(kills.kill_rows(config, seed=5, kills=1)))
     print(found)
     assert found["kills"] == 4
     assert found["kill_questions"] == 3
