@@ -8,7 +8,7 @@ import os
 import traceback
 from datetime import datetime
 
-from app.errors import AgentError
+from app.errors import AgentError, NoMemoryError
 from app.log import LogSpec, current_log
 from app.paths import state_dir
 from app.version import VERSION
@@ -33,13 +33,21 @@ def outside_fault(error: BaseException) -> AgentError | None:
             where = f"{error.filename}: " if error.filename else ""
             return AgentError(f"{where}{os.strerror(error.errno).lower()}", fix=_FIXES[error.errno])
         case MemoryError():
-            return AgentError("the memory does not suffice", fix="Close other programs, or raise the limit (ulimit -v)")
+            return NoMemoryError("not enough memory", fix="Close other programs, or raise the limit (ulimit -v)")
+        case ImportError() if "failed to map segment" in reason and _are_addresses_limited():
+            return NoMemoryError(f"not enough memory: {reason}", fix="Raise the limit (ulimit -v)")
         case ImportError() if (error.name or "").partition(".")[0] not in _OUR_PACKAGES:
             fix = "Install it again (make run), or allow more memory (ulimit -v)"
             return AgentError(f"a library cannot be loaded: {reason}", fix=fix)
         case RuntimeError() if "can't start new thread" in reason:
             return AgentError("no more threads are allowed", fix="Close other programs, or raise the limit (ulimit -u)")
     return None
+
+
+def _are_addresses_limited() -> bool:
+    from gpu.memory.places import address_space  # seldom needed, and it costs a tenth of a second
+
+    return address_space() is not None
 
 
 def describe_crash(error: BaseException) -> str:

@@ -19,6 +19,12 @@ class AgentError(Exception):
         self.fix = fix
 
 
+class NoMemoryError(AgentError):
+    """The memory does not suffice: nothing of ours is broken."""
+
+    exit_code = 3
+
+
 class ConfigError(AgentError):
     """A configuration key is unknown, or its value is not allowed."""
 

@@ -110,7 +110,7 @@ class Journal:
         is_cut_off = rest.startswith(_ENTRY_START[: len(rest)]) or not rest.strip(b"\0")
         if not good and (lines or not is_cut_off):
             self._file.close()
-            raise AgentError(f"{self.path} is not a journal: {content[:60]!r}", fix=_OTHER)
+            raise AgentError(f"{self.path} is not a journal", fix=_OTHER)
         if len(good) < len(lines) or not is_cut_off:
             self._move_aside(b"".join(line + b"\n" for line in good))
         elif rest:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from audio.errors import ModelFileError
+from audio.errors import ModelFileError, NoMemoryError, is_memory_short
 
 
 def open_session(source: Path | bytes, *, model: str) -> Any:
@@ -17,6 +17,7 @@ def open_session(source: Path | bytes, *, model: str) -> Any:
 
     Raises:
         ModelFileError: the file is missing, or ONNX Runtime cannot load it.
+        NoMemoryError: the memory does not suffice.
     """
     onnxruntime = _onnxruntime()
     if isinstance(source, Path) and not source.is_file():
@@ -32,6 +33,8 @@ def open_session(source: Path | bytes, *, model: str) -> Any:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises its own classes straight below Exception
         name = source.name if isinstance(source, Path) else "it"
+        if is_memory_short(error):
+            raise NoMemoryError(f"not enough memory for {model}") from error
         raise ModelFileError(
             f"{model}: {name} is no model that ONNX Runtime can load ({type(error).__name__})",
             fix="Run `vivavoce models fetch` to replace it",

@@ -105,8 +105,15 @@ SYMPTOMS = (
         f"{_FAULTS}::test_model_does_not_think_all_was_heard_nor_see_two_user_turns_in_a_row",)),
     Symptom(35, "pipecat#3750", "memory grows, tasks leak", (
         f"{_FAULTS}::test_memory_and_threads_do_not_grow_with_conversations_that_are_broken_off",)),
-    Symptom(37, "moshi#54", "out of memory on 8 to 16 GB", later="C"),
-    Symptom(38, "MiniCPM-o-Demo#49", "the session ends when the cache is full", later="C"),
+    Symptom(37, "moshi#54", "out of memory on 8 to 16 GB", (
+        "gpu/memory/test_preflight.py::test_verdicts_by_hand",
+        "app/cli/test_plan.py::test_an_engine_starts_on_the_gpu_or_falls_back_or_is_refused",
+        "gpu/memory/test_pressure.py::test_mildest_first_one_at_a_time_and_back_in_reverse")),
+    Symptom(38, "MiniCPM-o-Demo#49", "the session ends when the cache is full", (
+        "app/conversation/test_agent.py::test_old_exchanges_leave_when_the_quota_is_full",
+        "app/conversation/test_long_messages.py::"
+        "test_a_message_that_is_longer_than_the_window_is_answered_and_so_is_the_next_one",
+        "gpu/kv/test_window.py::test_a_long_stream_of_chunks_and_rollbacks")),
     Symptom(39, "personaplex#3", "choppy, because a step takes longer than its frame", later="H"),
     Symptom(40, "moshi 0.2.13", "22 s first step on the CPU, crash without a compiler", later="H"),
     Symptom(41, "moshi 0.2.13", "wrong output once the ring is full", later="H"),

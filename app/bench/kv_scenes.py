@@ -193,7 +193,7 @@ def window_rows(bed: Bed) -> Iterator[dict[str, Any]]:
     shape, spec = bed.shapes[0], WindowSpec(window=bed.window)
     with bed.arena(shape, bed.window) as arena:
         token, session = Token(bed, shape), arena.session(window=spec)
-        filling_us = _window_us(bed, session, token, bed.window + spec.sinks + 2 * spec.step)
+        filling_us = _window_us(bed, session, token, bed.window + spec.sinks + spec.chunk)  # round the ring
         first_us = _window_us(bed, session, token, bed.window)
         first = _held(bed, arena)
         middle_us = _window_us(bed, session, token, 8 * bed.window)

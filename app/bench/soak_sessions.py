@@ -62,7 +62,7 @@ def live_rows(config: Config, question: str, count: int) -> list[dict[str, Any]]
 
 
 def _script(question: str) -> ScriptSpec:
-    return ScriptSpec((Utterance(question),), lead_s=0.3, pause_s=0.5)
+    return ScriptSpec((Utterance(question),), lead_s=0.3, last_pause_s=0.5)
 
 
 def _rows(scene: str, count: int, talk: Callable[[Callable[[events.Event], None]], None]) -> list[dict[str, Any]]:

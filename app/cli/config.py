@@ -42,7 +42,7 @@ def _check(loaded: Loaded) -> int:
     problems = [*_models(loaded), *_folders(loaded)]
     for problem in problems:
         print(f"wrong: {problem}")
-    state = "read" if loaded.user_file.is_file() else "not there, defaults apply"
+    state = "read" if loaded.has_user_file else "not there, defaults apply"
     verdict = "cannot work" if problems else "is right"
     print(f"The configuration {verdict}. User file: {loaded.user_file} ({state})")
     return 2 if problems else 0

@@ -18,7 +18,7 @@ COMMANDS: dict[str, Command] = {
 }
 _READ_BYTES = 4096
 _LINE_BYTES = 16_384
-"""A longer line is taken in pieces; nobody says so much at once."""
+"""A longer line is not taken; nobody says so much at once."""
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|.)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -29,7 +29,10 @@ class Keyboard:
     def __init__(self, stdin: TextIO | None) -> None:
         self._descriptor = -1
         self._rest = b""
+        self._is_too_long = False  # the line whose end has not come yet
         self.is_terminal = False
+        self.remark = ""
+        """What of the last `lines` was not taken; "" where all was."""
         if stdin is None or os.name != "posix":  # elsewhere one cannot look whether something was typed
             return
         try:
@@ -47,7 +50,7 @@ class Keyboard:
         return self._descriptor >= 0
 
     def lines(self) -> list[str]:
-        """The lines that have come since the last call, cleaned; empty ones are left out."""
+        """The lines that have come since the last call, cleaned; empty and overlong ones are left out."""
         while self.is_open and select.select([self._descriptor], [], [], 0)[0]:
             try:
                 data = os.read(self._descriptor, _READ_BYTES)
@@ -59,10 +62,22 @@ class Keyboard:
             self._rest += data
             if len(self._rest) > _LINE_BYTES:
                 break
+        return [text for line in self._whole_lines() if (text := clean(line))]
+
+    def _whole_lines(self) -> list[bytes]:
+        """Take them out of what was read, and say so once of each that is too long: it is dropped as it comes."""
         *lines, self._rest = self._rest.split(b"\n")
-        if len(self._rest) > _LINE_BYTES:
-            lines, self._rest = [*lines, self._rest], b""
-        return [text for line in lines if (text := clean(line))]
+        if self._is_too_long and lines:
+            del lines[0]
+            self._is_too_long = False
+        taken = [line for line in lines if len(line) <= _LINE_BYTES]
+        begins_too_long = not self._is_too_long and len(self._rest) > _LINE_BYTES
+        self._is_too_long = self._is_too_long or begins_too_long
+        if self._is_too_long:
+            self._rest = b""
+        has_dropped = begins_too_long or len(taken) < len(lines)
+        self.remark = f"a line of more than {_LINE_BYTES} bytes was not taken; shorten it" if has_dropped else ""
+        return taken
 
 
 def clean(line: bytes) -> str:

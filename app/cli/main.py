@@ -264,9 +264,9 @@ def _seed(text: str) -> int:
 
 
 def _tokens(text: str) -> int:
-    if text.isdecimal() and 1 <= int(text) <= 131_072:  # as llm.context_tokens
+    if text.isdecimal() and 256 <= int(text) <= 131_072:  # as llm.context_tokens
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no whole number of tokens from 1 to 131072")
+    raise argparse.ArgumentTypeError(f"{text!r} is no whole number of tokens from 256 to 131072")
 
 
 def _size_bytes(text: str) -> int:

@@ -13,13 +13,12 @@ from typing import Any
 from app.cli.probe import ask_in_child
 from app.config.schema import Config
 from app.engine.builder import places
-from app.engine.memory_plan import open_peaks, request_of
+from app.engine.memory_plan import open_peaks, request_of, smaller_models, switches
 from gpu.memory.fixes import Fix, fixes, text_of
 from gpu.memory.peaks import Peaks
 from gpu.memory.places import Machine, Place, cuda_memory, read_machine
 from gpu.memory.preflight import EXIT_DOES_NOT_FIT, Ledger, Plan, context_key, most_sessions, plan
 from gpu.memory.record import cuda_context, record_context
-from gpu.memory.shapes import KNOWN_SHAPES
 
 _CHILD_LIMIT_S = 60.0
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -45,8 +44,12 @@ def run(args: argparse.Namespace, config: Config) -> int:
     made = plan(request, machine, peaks.peak)
     if args.gpu_memory is None and _measure_context(peaks, made):
         made = plan(request, machine, peaks.peak)
-    ways = fixes(made, KNOWN_SHAPES, peaks.peak)
-    print(_json(made, ways, peaks) if args.json else _text(made, ways, peaks))
+    flags = switches(
+        config, window_flag="--context" if args.context else "", model_flag="--model" if args.model else ""
+    )
+    ways = fixes(made, smaller_models(where), peaks.peak, flags)
+    notes = _notes(made, config)
+    print(_json(made, ways, peaks, notes) if args.json else _text(made, ways, peaks, notes))
     return 0 if made.fits else EXIT_DOES_NOT_FIT
 
 
@@ -80,11 +83,11 @@ def _measure_context(peaks: Peaks, made: Plan) -> bool:
     return bool(taken) and record_context(peaks, made, taken)
 
 
-def _text(made: Plan, ways: list[Fix], peaks: Peaks) -> str:
+def _text(made: Plan, ways: list[Fix], peaks: Peaks, notes: list[str]) -> str:
     lines = []
     for ledger in made.ledgers:
         lines += [*_table(ledger), ""]
-    lines += [f"Note: {note}." for note in _notes(made)]
+    lines += [f"Note: {note}." for note in notes]
     if made.fits:
         count = most_sessions(made.request, made.machine, peaks.peak)
         lines.append(f"It fits; there is room for up to {count} sessions of this window.")
@@ -109,14 +112,16 @@ def _table(ledger: Ledger) -> list[str]:
     return [place.name, *(f"  {name:<19}{text_of(size):>10}  {origin}".rstrip() for name, size, origin in rows)]
 
 
-def _notes(made: Plan) -> list[str]:
-    shape = made.request.shape
+def _notes(made: Plan, config: Config) -> list[str]:
+    shape, wanted = made.request.shape, config.llm.device
+    no_gpu = f"llm.device is {wanted}, but there is no GPU here: this is the plan for the CPU"
+    no_gpu = no_gpu if wanted.startswith("cuda") and made.request.kind == "cpu" else ""
     unknown = "" if shape.is_runnable else f"models of the family {shape.family} are planned for, but do not run yet"
-    found = [unknown, made.machine.note, *(ledger.place.note for ledger in made.ledgers)]
+    found = [no_gpu, unknown, made.machine.note, *(ledger.place.note for ledger in made.ledgers)]
     return list(dict.fromkeys(note for note in found if note))
 
 
-def _json(made: Plan, ways: list[Fix], peaks: Peaks) -> str:
+def _json(made: Plan, ways: list[Fix], peaks: Peaks, notes: list[str]) -> str:
     request = made.request
     document: dict[str, Any] = {
         "schema": _SCHEMA,
@@ -131,7 +136,7 @@ def _json(made: Plan, ways: list[Fix], peaks: Peaks) -> str:
         "most_sessions": most_sessions(request, made.machine, peaks.peak),
         "memories": [_memory(ledger) for ledger in made.ledgers],
         "fixes": [{"text": way.text, "frees_bytes": way.frees_bytes} for way in ways],
-        "notes": _notes(made),
+        "notes": notes,
     }
     return json.dumps(document, indent=2, ensure_ascii=False)
 

@@ -31,8 +31,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
         check_wav(args.output)
     lines = _read_lines(args.events)
     log = read_log(lines)
-    if len(log.lines) < len(lines):
-        print(f"note: a device, a process or memory was lost; the log is followed for {len(log.lines)} events")
+    if log.remark:
+        print(f"note: {log.remark}; the log is followed for {len(log.lines)} events")
     if log.started.config_sha256 != config_sha256(config):
         print("note: the configuration is not that of the log", file=sys.stderr)
     again: list[str] = []
@@ -57,16 +57,20 @@ def run(args: argparse.Namespace, config: Config) -> int:
     session = open_session(config, engines, ear, device, emit, costs=None, is_paced=False, exchanges=resumed, log=log)
     try:
         session.run(limit_s=log.ended_samples / SAMPLE_RATE_HZ)
+        session.play_on(log.end_samples)
     finally:
         session.close()
-    return _compare(list(log.lines), again, is_cut=len(log.lines) < len(lines))
+    return _compare(list(log.lines), again, is_cut=bool(log.remark))
 
 
 def _read_lines(path: Path) -> list[str]:
+    """The whole lines, and behind them what a session that was killed had begun to write."""
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        *lines, rest = path.read_bytes().split(b"\n")
+        return [line.decode() for line in lines] + ([rest.decode(errors="replace")] if rest else [])
     except (OSError, UnicodeDecodeError) as error:
-        raise AgentError(f"{path} cannot be read: {error}", fix="Name a file that --events wrote") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise AgentError(f"{path} cannot be read: {reason}", fix="Name a file that --events wrote") from None
 
 
 def _compare(before: list[str], after: list[str], *, is_cut: bool) -> int:
@@ -85,5 +89,5 @@ def _compare(before: list[str], after: list[str], *, is_cut: bool) -> int:
     if len(log) != len(run_again) and not is_cut:
         print(f"the log has {len(log)} events, the replay {len(run_again)}")
         return 1
-    print(f"same decisions: {len(log)} events")
+    print(f"same decisions: {min(len(log), len(run_again))} events")
     return 0

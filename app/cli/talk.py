@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -38,8 +38,12 @@ from app.log import begin_session, close_log, event_line, setup_log
 from app.samples import sample_questions
 from app.version import VERSION
 from audio.block import SAMPLE_RATE_HZ
+from audio.errors import DeviceError
 from audio.files import read_audio
 from audio.io.device import DeviceSpec, PortAudioSpec, RoomSpec, ScriptSpec, SimulatedSpec, Utterance
+from audio.io.identity import DeviceInfo, find_device
+from audio.io.pulse import look
+from audio.io.server import exact_name
 
 _logger = logging.getLogger("vivavoce.face")
 _POLL_S = 0.05
@@ -99,6 +103,8 @@ class _Face:
                 self.terminal.line(f"there is no command {line}; there are: {', '.join(COMMANDS)}")
             else:
                 commands.append(command)
+        if self.keyboard.remark:
+            self.terminal.line(f"warning: {self.keyboard.remark}")
         return commands
 
     def emit(self, event: events.Event) -> None:
@@ -139,6 +145,7 @@ def _talk_live(args: argparse.Namespace, config: Config, face: _Face) -> int:
         output=args.output,
         log=log,
     )
+    model_files(config, places(config, os.environ))  # a wrong name is said before anything is promised
     face.terminal.line("loading the models ...")
     is_error = False
     with _interruptible():
@@ -182,11 +189,25 @@ def _live_device(args: argparse.Namespace, config: Config, face: _Face) -> Devic
         found = ask_in_child(list_devices, timeout_s=_LIST_LIMIT_S)
         has_both = bool(found) and any(d.inputs for d in found) and any(d.outputs for d in found)
         if has_both or config.audio.input or config.audio.output:
+            if found is not None:
+                _check_names(found, config)
             return wanted
         face.terminal.line("No microphone and loudspeaker were found (vivavoce devices lists what there is).")
     face.terminal.line("A scripted user asks sample questions through a simulated room, in real time.")
     room = RoomSpec(erl_db=15.0, noise_db=-70.0)
     return SimulatedSpec(input=sample_script(), room=room, rate_hz=_SIMULATED_RATE_HZ)
+
+
+def _check_names(found: Sequence[DeviceInfo], config: Config) -> None:
+    """Raises DeviceError for a name that no device has, or several, by the rules by which it will be opened."""
+    view, _ = look()
+    for name, is_input in ((config.audio.input, True), (config.audio.output, False)):
+        exact = exact_name(view, name, is_input=is_input) if name else ""
+        _, server_name = find_device(found, exact, is_input=is_input)
+        if server_name and view is not None and view.find(server_name, is_input=is_input) is None:
+            kind = "input" if is_input else "output"
+            fix = "Give a name that `vivavoce devices` lists"
+            raise DeviceError(f"no {kind} device matches {name!r}", device=name, fix=fix)
 
 
 def sample_script() -> ScriptSpec:

@@ -34,6 +34,8 @@ class Loaded:
     origins: Mapping[str, str]
     user_file: Path
     """The user's file that was read or, where there is none, would be."""
+    has_user_file: bool
+    """It was read."""
 
 
 def load_config(*, file: Path | None, env: Mapping[str, str], overrides: Sequence[str] = ()) -> Loaded:
@@ -49,7 +51,8 @@ def load_config(*, file: Path | None, env: Mapping[str, str], overrides: Sequenc
     origins: dict[str, str] = {}
     user_file = file or config_file(env)
     sources = [_from_file(assets_dir() / "default.toml", "default")]
-    if file is not None or user_file.is_file():
+    has_user_file = file is not None or user_file.is_file()
+    if has_user_file:
         sources.append(_from_file(user_file, str(user_file)))
     sources += [_from_environment(env), _from_overrides(overrides)]
     for source in sources:
@@ -59,7 +62,7 @@ def load_config(*, file: Path | None, env: Mapping[str, str], overrides: Sequenc
     _complete_personas(values, origins)
     config = _validate(values, origins)
     _check_relations(config, origins)
-    return Loaded(config, origins, user_file)
+    return Loaded(config, origins, user_file, has_user_file)
 
 
 def unread_variables(env: Mapping[str, str]) -> list[str]:
@@ -222,9 +225,23 @@ def _check_relations(config: Config, origins: Mapping[str, str]) -> None:
     )
     if config.ear.vad_after and config.ear.vad_after not in config.ear.chain:
         raise _relation("ear.vad_after", config.ear.vad_after, origins, f"Allowed: one of {config.ear.chain}, or empty")
-    for low_key, low, high_key, high in rules:
+    for low_key, low, high_key, high in (*rules, *_window_rules(config, origins)):
         if low > high:
             raise _relation(low_key, low, origins, f"Allowed: at most {high_key}, which is {high}")
+
+
+def _window_rules(config: Config, origins: Mapping[str, str]) -> list[tuple[str, int, str, int]]:
+    """What somebody wants to lie in the window must fit into it; the defaults give way to a smaller one."""
+    wanted = {
+        "memory.least_context_tokens": config.memory.least_context_tokens,
+        f"personas.{config.persona}.max_history_tokens": config.active_persona().max_history_tokens,
+    }
+    window = config.llm.context_tokens
+    return [
+        (key, tokens, "llm.context_tokens", window)
+        for key, tokens in wanted.items()
+        if origins.get(origins.get(key, "default"), origins.get(key, "default")) != "default"
+    ]
 
 
 def _relation(key: str, value: Any, origins: Mapping[str, str], fix: str) -> ConfigError:

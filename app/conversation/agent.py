@@ -17,7 +17,7 @@ from app import events
 from app.commands import Command, Quit, SayText, SetMuted, StopSpeaking
 from app.conversation import turn as turns
 from app.conversation.desk import Cancelled, Delivery, Desk, Done, Failure
-from app.conversation.history import History
+from app.conversation.history import History, LeftOut
 from app.conversation.lag import Lag
 from app.conversation.output import ReplyOutput
 from app.conversation.reply import Marks
@@ -178,7 +178,9 @@ class Conversation:
             self._emit(
                 events.Arrival(self._now, delivery.job, delivery.kind, delivery.sequence, round(delivery.late_ms, 1))
             )
-            if self._speaker.owns(delivery.job):
+            if isinstance(delivery.value, LeftOut):
+                self._emit(events.Notice(self._now, "warning", str(delivery.value)))
+            elif self._speaker.owns(delivery.job):
                 if self._speaker.deliver(delivery, self._now):
                     self._observe(turns.ReplyOver())
             else:

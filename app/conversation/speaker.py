@@ -7,8 +7,10 @@ heard is kept), or withdrawn before anybody heard it (as if it had never been).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol, runtime_checkable
 
 from app import events
 from app.conversation.desk import Cancelled, Delivery, Desk, Done, Failure
@@ -21,8 +23,9 @@ from audio.text.clauses import Clause, ClauseSplitter
 from audio.text.sanitise import sanitise
 from gpu.llm.protocol import LanguageModel, SamplingParams
 
-_STOP_LIMIT_HOPS = 50
-"""A stopped reply is taken as silent after half a second even if the device never confirms it."""
+_STOP_LIMIT_HOPS = 1200
+"""A stopped reply is taken as silent after so many hops even if the device never confirms it: more than the microphone
+ring holds, because a new ear, which is behind, has all of those to hear before the loudspeaker falls silent for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,19 @@ class SpeakerSettings:
     max_prompt_tokens: int
     output_latency_ms: float
     """From the callback's copy to the loudspeaker, as the stream reports it."""
+
+
+@runtime_checkable
+class SharedModel(Protocol):
+    """A language model on which somebody else works between two uses."""
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """It stays as it is meanwhile: what a prompt was made for holds until its reply is over."""
+        ...
+
+
+def _in_use(llm: LanguageModel) -> AbstractContextManager[None]:
+    return llm.in_use() if isinstance(llm, SharedModel) else nullcontext()
 
 
 @dataclass(slots=True)
@@ -111,14 +127,13 @@ class Speaker:
         exchanges = History(history.system_prompt, history.exchanges)
 
         def work(cancelled: Cancelled) -> Iterable[object]:
-            messages = exchanges.fit(
-                text,
-                llm,
-                reserve_tokens=settings.max_reply_tokens,
-                limit_tokens=settings.max_prompt_tokens,
-                begun=begun,
-            )
-            return llm.generate(messages, settings.sampling, max_tokens=settings.max_reply_tokens, cancelled=cancelled)
+            reply_tokens = settings.max_reply_tokens
+            with _in_use(llm):
+                messages = exchanges.fit(
+                    text, llm, reserve_tokens=reply_tokens, limit_tokens=settings.max_prompt_tokens, begun=begun
+                )
+                yield from exchanges.left_out  # for the conversation to tell
+                yield from llm.generate(messages, settings.sampling, max_tokens=reply_tokens, cancelled=cancelled)
 
         reply.jobs.add(self._desk.submit("llm", work, size=float(len(text)), now_samples=now))
 
@@ -227,7 +242,8 @@ class Speaker:
 
         def work(cancelled: Cancelled) -> Iterable[object]:
             limits = {"reserve_tokens": settings.max_reply_tokens, "limit_tokens": settings.max_prompt_tokens}
-            llm.warm(exchanges.fit("", llm, **limits)[:-1])
+            with _in_use(llm):
+                llm.warm(exchanges.fit("", llm, **limits)[:-1])
             return ()
 
         self._warming.add(self._desk.submit("llm", work, size=float(len(heard)), now_samples=now))

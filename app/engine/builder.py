@@ -21,6 +21,7 @@ from app.conversation.speaker import SpeakerSettings
 from app.conversation.turn import TurnSettings
 from app.engine.memory_plan import missing_on_cpu, open_peaks, plan_start
 from app.engine.peak_recorder import PeakRecorder
+from app.engine.persona import check_persona
 from app.engine.pressure_guard import GpuMemory, HostMemory, News, PressureGuard, limits
 from app.engine.relocation import Relocation
 from app.engine.snapshots import SnapshotKeeper, resume
@@ -39,7 +40,7 @@ from gpu.memory.host_peak import resident_bytes
 from gpu.memory.ladder import Rung
 from gpu.memory.places import cuda_memory
 from gpu.memory.preflight import Plan
-from gpu.memory.rungs import CpuRung, KvRung, SpareRung, WindowRung
+from gpu.memory.rungs import QUESTION_TOKENS, CpuRung, KvRung, SpareRung, WindowRung
 
 if TYPE_CHECKING:
     from gpu.llm.model import LocalLanguageModel
@@ -116,9 +117,9 @@ def check_models(config: Config, where: Places) -> None:
     from audio.asr.validate import KnownClip, validate
 
     files, known = model_files(config, where), sample_questions()[0]
+    plan_start(config, where)  # first: the validation loads a model
     clip = KnownClip(known.path, known.text)
     validate(engine_names(config)["asr"], files["asr"], clip, cache_dir=where.cache)
-    plan_start(config, where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,7 @@ def load_engines(
         asr = create_asr(engine["asr"], files["asr"], threads=config.asr.threads)
     made = plan_start(config, where, avoids_gpu=avoids_gpu, ask_cuda=cuda_memory)
     llm = _open_llm(config, files["llm"]["model"], where, notice, made, avoids_gpu=avoids_gpu)
+    check_persona(config, llm)
     if snapshot is None or not resume(llm, snapshot):
         llm.warm(History(config.active_persona().prompt).messages("")[:-1])
     with _growth("tts", grown):
@@ -210,11 +212,13 @@ def _open_llm(
     if device != "cpu" and made.request.kind == "cpu":
         device, problem = "cpu", f"{device} has too little free memory (vivavoce plan says how much)"
     if device != "cpu":
+        pools = Pools()
         try:
-            Pools().take(budget_of(made, arena_is_torchs=bool(open_vmm(device)[1])))
+            pools.take(budget_of(made, arena_is_torchs=bool(open_vmm(device)[1])))
             return _load_llm(config, path, where, device)
         except (RuntimeError, GpuError) as error:  # torch's own class for every CUDA failure, out of memory too
             problem = str(error).splitlines()[0]
+        pools.give_back(device)  # behind the error, which holds what had been loaded
     if avoids_gpu or problem:
         notice(f"the language model runs on the CPU: {problem or 'an engine before this one died on the GPU'}")
     return _load_llm(config, path, where, "cpu")
@@ -236,22 +240,26 @@ def _load_llm(config: Config, path: Path, where: Places, device: str) -> LocalLa
 
 def open_upkeep(config: Config, where: Places, loaded: Loaded, model: TendedModel, snapshot: Path | None) -> Upkeep:
     """Starts what an engine does beside the conversation for `model`, which holds `loaded.llm`."""
-    upkeep, llm = Upkeep(), loaded.llm
-    recorder = PeakRecorder(model, open_peaks(where), loaded.plan, llm.device, loaded.grown_bytes)
+    upkeep = Upkeep()
+    recorder = PeakRecorder(model, open_peaks(where), loaded.plan, model.device, loaded.grown_bytes)
     tasks: list[Callable[[], object]] = [recorder.look]
     if config.memory.guard:
         tasks.append(_guard(config, where, loaded, model, upkeep.tell).look)
     if snapshot is not None:
         tasks.append(SnapshotKeeper(model, snapshot, lambda: upkeep.is_idle).look)
-    upkeep.start(tasks, begin=[llm.enter_thread, recorder.begin], end=[recorder.close])
+    upkeep.start(tasks, begin=[model.enter_thread, recorder.begin], end=[recorder.close])
     return upkeep
 
 
 def _guard(
     config: Config, where: Places, loaded: Loaded, model: TendedModel, tell: Callable[[News], None]
 ) -> PressureGuard:
-    home, host = loaded.llm.device, HostMemory(model)
-    window = WindowRung(model, least_tokens=config.memory.least_context_tokens)
+    home, host = model.device, HostMemory(model)
+    window = WindowRung(
+        model,
+        least_tokens=_least_window_tokens(config, model),
+        reply_tokens=config.active_persona().max_reply_tokens,
+    )
     rungs: list[Rung] = [SpareRung(model), window, KvRung(model)]
     if home == "cpu":
         return PressureGuard(host, limits(config.memory.tight_mb, host.total_bytes()), rungs, tell)
@@ -261,6 +269,13 @@ def _guard(
     )
     rungs.append(CpuRung(lambda: model.memory_bytes_on(home), relocation.move))
     return PressureGuard(gpu, limits(config.memory.tight_mb, gpu.total_bytes()), rungs, tell)
+
+
+def _least_window_tokens(config: Config, model: TendedModel) -> int:
+    """What the persona, a question and a reply need, and at least what is configured."""
+    persona = config.active_persona()
+    prompt_tokens = model.count_tokens(History(persona.prompt).messages(""))
+    return max(config.memory.least_context_tokens, prompt_tokens + persona.max_reply_tokens + QUESTION_TOKENS)
 
 
 def conversation_settings(config: Config, output_latency_ms: float) -> ConversationSettings:

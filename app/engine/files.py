@@ -41,6 +41,13 @@ class Log:
     played: Sequence[PlayedFrom]
     commands: Sequence[tuple[int, Command]]
     ended_samples: int
+    """Where the last decision fell."""
+
+    end_samples: int
+    """Where the audio ends."""
+
+    remark: str
+    """Why it is not followed to its end; "" where it is."""
 
 
 def cost_table(name: str) -> CostTable:
@@ -108,21 +115,29 @@ def input_end_samples(path: Path) -> int:
 def read_log(lines: Iterable[str]) -> Log:
     """Read an event log, up to where a lost device or engine came back or memory was given up: from there another run.
 
+    A log of a session that was killed is good as far as it goes, and its last line need not be whole.
+
     Raises:
         AgentError: a line is no event, or there is no `session.started`.
     """
+    lines = list(lines)
     started: events.SessionStarted | None = None
     arrivals: list[tuple[int, int, int]] = []
     played: list[PlayedFrom] = []
     commands: list[tuple[int, Command]] = []
-    ended = 0
+    ended = end = 0
+    remark = "the log has no session.ended, the session was killed"
     kept: list[str] = []
     for number, line in enumerate(lines, 1):
         try:
             event = events.from_json(line)
         except ValueError as error:
+            if kept and number == len(lines):
+                remark = "the last line of the log is not whole, the session was killed"
+                break
             raise AgentError(f"line {number} of the log: {error}", fix="Name a file that --events wrote") from None
         if isinstance(event, events.DeviceBack | events.ProcessBack | events.MemoryDegraded):
+            remark = "a device, a process or memory was lost"
             break
         kept.append(line)
         if not isinstance(event, events.SessionEnded | events.DeviceLost | events.ProcessLost):
@@ -131,6 +146,8 @@ def read_log(lines: Iterable[str]) -> Log:
         match event:
             case events.SessionStarted():
                 started = event
+            case events.SessionEnded(at_samples=at):
+                end, remark = at, ""
             case events.Arrival(at_samples=at, job=job, sequence=sequence):
                 arrivals.append((at, job, sequence))
             case events.Playback(at_samples=at, generation=generation, playing=playing, faded=faded):
@@ -139,7 +156,7 @@ def read_log(lines: Iterable[str]) -> Log:
                 commands.append((at, _command(name, argument)))
     if started is None:
         raise AgentError("the log has no session.started", fix="Name a file that --events wrote")
-    return Log(kept, started, arrivals, played, commands, ended)
+    return Log(kept, started, arrivals, played, commands, ended, max(ended, end), remark)
 
 
 def _command(name: str, argument: str) -> Command:

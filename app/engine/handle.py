@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -27,7 +27,11 @@ _LOST_GRACE_S = 0.0
 
 
 class EngineError(AgentError):
-    """The engine could not start, or ended by itself."""
+    """The engine could not start, or ended by itself. `exit_code` 3: the memory did not suffice."""
+
+    def __init__(self, message: str, *, fix: str = "", exit_code: int = 2) -> None:
+        super().__init__(message, fix=fix)
+        self.exit_code = exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class EngineStopped:
     reason: str
     is_hopeless: bool = False
     """It said itself why it cannot run; a second try ends the same way."""
+    exit_code: int = 2
 
 
 EngineNews = EngineLoaded | EngineStopped | Sequence[events.Event]
@@ -91,7 +96,8 @@ class EngineProcess:
         while True:
             for news in self._receive(0.1):
                 if isinstance(news, EngineStopped):
-                    raise EngineError(news.reason, fix="" if news.is_hopeless else "Run: vivavoce doctor")
+                    fix = "" if news.is_hopeless else "Run: vivavoce doctor"
+                    raise EngineError(news.reason, fix=fix, exit_code=news.exit_code)
                 if isinstance(news, EngineLoaded):
                     return news.ready
 
@@ -140,7 +146,8 @@ class EngineProcess:
             while connection.poll(0.0 if news else timeout_s):
                 message = connection.recv()
                 if isinstance(message, EngineFailed):
-                    return [*news, self._stopped(message.message, is_hopeless=not message.is_crash)]
+                    stopped = self._stopped(message.message, is_hopeless=not message.is_crash)
+                    return [*news, replace(stopped, exit_code=message.exit_code)]
                 news.append(EngineLoaded(message) if isinstance(message, Ready) else message)
                 if isinstance(message, Ready):
                     return news  # what follows is for after `attach`

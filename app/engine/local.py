@@ -18,7 +18,7 @@ from app.commands import Command, Quit
 from app.conversation.agent import Conversation
 from app.conversation.desk import Desk
 from app.conversation.output import RingOutput
-from audio.block import HOP_MS, HOPS_PER_SECOND
+from audio.block import HOP_MS, HOP_SAMPLES, HOPS_PER_SECOND
 from audio.control import ControlWords
 from audio.ear import Ear
 from audio.io.callback import DuplexCallback
@@ -96,6 +96,14 @@ class LocalSession:
         if not self.device.step():
             return "end of input"
         return "" if self._hear() else "quit"
+
+    def play_on(self, end_samples: int) -> None:
+        """Settle what was heard; from here to `end_samples` the loudspeaker plays what it has, and nobody listens."""
+        self.conversation.close()
+        while (block := self.link.mic_ring.written) * HOP_SAMPLES < end_samples:
+            self.output.before_block(block)
+            if not self.device.step():
+                return
 
     def _hear(self) -> bool:
         """Take what the device delivered. False when the user quit."""

@@ -12,7 +12,7 @@ from app.engine.tended_model import TendedModel
 from gpu.memory.ladder import Ladder, LadderStep, Rung
 from gpu.memory.places import read_host
 from gpu.memory.preflight import reserve_bytes
-from gpu.memory.pressure import PressureLimits, PressureMeter, limits_of
+from gpu.memory.pressure import Level, PressureLimits, PressureMeter, limits_of
 
 _logger = logging.getLogger("vivavoce.memory")
 
@@ -99,6 +99,8 @@ class PressureGuard:
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tell = tell
+        self._told: set[str] = set()
+        """What was given up since memory was calm: spare pages come and go, and are told of once."""
         self._meter = PressureMeter(limits, memory.free_bytes, clock_s)
         self._ladder = Ladder(
             memory.free_bytes, self._note, clock_s, calm_bytes=limits.calm_bytes, held_bytes=memory.held_bytes
@@ -108,13 +110,17 @@ class PressureGuard:
 
     def look(self) -> None:
         """One reading, and a step of the ladder where it is due."""
-        self._ladder.step(self._meter.read())
+        level = self._meter.read()
+        if level is Level.CALM:
+            self._told.clear()
+        self._ladder.step(level)
 
     def _note(self, step: LadderStep) -> None:
         level = self._meter.level.name.lower()
         _logger.info("memory %s, %s: %s %s", level, step.rung, step.action, step.reason)
         match step.action:
-            case "applied":
+            case "applied" if step.rung not in self._told:
+                self._told.add(step.rung)
                 self._tell(lambda now: events.MemoryDegraded(now, level, step.rung, step.freed_bytes))
             case "undone":
                 self._tell(lambda now: events.MemoryRestored(now, level, step.rung, -step.freed_bytes))

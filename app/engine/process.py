@@ -25,7 +25,7 @@ from app.conversation.agent import Conversation, Engines
 from app.conversation.desk import Desk
 from app.conversation.output import RingOutput
 from app.conversation.resume import ResumePoint
-from app.crash import describe_crash
+from app.crash import describe_crash, outside_fault
 from app.engine.builder import load_engines, open_conversation, open_desk, open_upkeep, places
 from app.engine.snapshots import remove_snapshot_file
 from app.engine.tended_model import TendedModel
@@ -119,6 +119,8 @@ class EngineFailed:
     message: str
     is_crash: bool = False
     """A bug of ours: another try may end otherwise. Else the reason stays."""
+    exit_code: int = 2
+    """What the command line leaves with, where the engine never began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +140,13 @@ def engine_process_main(connection: Connection[Any, Any], spec: EngineSpec, pare
         attached = connection.recv()
         _Loop(connection, spec, engines, attached, parent_pid, ready.one_moment, upkeep).run()
     except (AgentError, AudioError, GpuError) as error:
-        _tell(connection, EngineFailed(str(error)))
+        _tell(connection, EngineFailed(str(error), exit_code=getattr(error, "exit_code", 2)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent is gone, and with it everybody who could be told
     except Exception as error:
-        _tell(connection, EngineFailed(describe_crash(error), is_crash=True))
+        fault = outside_fault(error)
+        exit_code = 2 if fault is None else fault.exit_code
+        _tell(connection, EngineFailed(describe_crash(error), is_crash=True, exit_code=exit_code))
     if os.getppid() != parent_pid:
         sweep_stale()  # what the dead parent cannot remove
     # Workers may sit in a native call that nothing can interrupt; they hold no file and no segment.

@@ -29,18 +29,30 @@ class Relocation:
         self._missing_bytes = missing_bytes
 
     def move(self, device: str) -> None:
-        """To `cpu`, or home. Raises GpuError, with everything where it was, where there is no room."""
+        """To `cpu`, or home, with the window of the moment, held as it is held now.
+
+        Raises GpuError, with everything where it was, where there is no room.
+        """
         import torch
 
         if device == "cpu" and (missing := self._missing_bytes()):
             raise GpuError(f"RAM lacks {missing >> 20} MiB for the language model", fix="Close other programs")
+        problem = self._exchange("cpu" if device == "cpu" else self._home)
+        torch.cuda.empty_cache()  # now that no reference is left to what went
+        if problem:
+            raise GpuError(problem, fix="Close other programs that use the GPU")
+
+    def _exchange(self, device: str) -> str:
+        """Load the successor and let it take over; why it did not, or ""."""
+        successor: LocalLanguageModel | None = None
         try:
-            successor = self._load("cpu" if device == "cpu" else self._home)
-            if successor.context_tokens != self._model.window_tokens:
-                successor.resize_window(self._model.window_tokens)
-        except RuntimeError as error:  # torch's own class, out of memory too
-            raise GpuError(str(error).splitlines()[0], fix="Close other programs that use the GPU") from error
-        before = self._model.replace(successor)
+            successor = self._load(device)
+            successor.hold_as(self._model.kv_dtype)
+            successor.resize_window(self._model.window_tokens)
+            before = self._model.replace(successor)
+        except (RuntimeError, GpuError) as error:  # torch's own class, out of memory too
+            if successor is not None:
+                successor.close()
+            return error.message if isinstance(error, GpuError) else str(error).splitlines()[0]
         before.close()
-        del before
-        torch.cuda.empty_cache()
+        return ""

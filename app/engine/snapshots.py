@@ -90,7 +90,7 @@ class SnapshotKeeper:
 
     def _write(self) -> bool:
         with self._model.tend(wait=False) as model:
-            if model is None or model.held_ids == self._written:
+            if model is None or not model.held_ids or model.held_ids == self._written:
                 return False
             kept = model.keep()
         try:

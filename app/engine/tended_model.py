@@ -7,26 +7,31 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gpu.errors import GpuError
 from gpu.kv.spec import KvDtype
 from gpu.llm.protocol import Message, SamplingParams
 
 if TYPE_CHECKING:
     from gpu.llm.model import LocalLanguageModel
 
+_EXCHANGE_LIMIT_S = 60.0
+"""A reply that takes longer than this is rare, and whoever waits for its end holds memory for two models."""
+
 
 class TendedModel:
     """Implements `gpu.llm.protocol.LanguageModel` for one caller, and `tend` for a second thread.
 
-    In use is the model from the caller's look at `context_tokens`, by which a prompt is cut, to the end of the reply
-    or of `warm`: no window shrinks under a prompt that was made for it. Whoever tends it keeps a caller waiting, so it
-    must be brief.
+    In use is the model within `in_use`, by which a caller covers the making of a prompt and all that follows, and of
+    its own accord for as long as it generates or warms: no window shrinks under a prompt that was made for it.
+    Whoever tends it keeps a caller waiting, so it must be brief; whoever waits to tend it is next when a use ends.
     """
 
     def __init__(self, model: LocalLanguageModel) -> None:
         self._model = model
         self._changed = threading.Condition()
-        self._is_used = False
-        self._is_tended = False
+        self._uses = 0  # nested ones of the one caller
+        self._tender: int | None = None  # its thread
+        self._waiting = 0  # tenders
         self.replies = 0
         """How many were asked for."""
 
@@ -34,9 +39,21 @@ class TendedModel:
 
     @property
     def context_tokens(self) -> int:
-        """See `gpu.llm.protocol.LanguageModel`; the caller now makes a prompt."""
-        self._begin()
+        """See `gpu.llm.protocol.LanguageModel`."""
         return self._model.context_tokens
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """See `app.conversation.speaker.SharedModel`. Nested uses are one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._uses or (self._tender is None and not self._waiting))
+            self._uses += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._uses -= 1
+                self._changed.notify_all()
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """See `gpu.llm.protocol.LanguageModel`."""
@@ -44,11 +61,8 @@ class TendedModel:
 
     def warm(self, messages: Sequence[Message]) -> int:
         """See `gpu.llm.protocol.LanguageModel`."""
-        self._begin()
-        try:
+        with self.in_use():
             return self._model.warm(messages)
-        finally:
-            self._end()
 
     def generate(
         self,
@@ -59,53 +73,72 @@ class TendedModel:
         cancelled: Callable[[], bool],
     ) -> Iterator[str]:
         """See `gpu.llm.protocol.LanguageModel`."""
-        self._begin()
-        self.replies += 1
-        try:
+        with self.in_use():
+            self.replies += 1
             yield from self._model.generate(messages, sampling, max_tokens=max_tokens, cancelled=cancelled)
-        finally:
-            self._end()
 
     def memory_bytes(self) -> int:
         """See `gpu.llm.protocol.LanguageModel`."""
         return self._model.memory_bytes()
 
-    def _begin(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_tended)
-            self._is_used = True
-
-    def _end(self) -> None:
-        with self._changed:
-            self._is_used = False
-            self._changed.notify_all()
-
     # -- the second thread's ------------------------------------------------------------------------------------
 
     @contextmanager
-    def tend(self, *, wait: bool) -> Iterator[LocalLanguageModel | None]:
-        """The model for oneself; None where it is in use and one does not `wait`."""
-        with self._changed:
-            if wait:
-                self._changed.wait_for(lambda: not self._is_used)
-            self._is_tended = not self._is_used
+    def tend(self, *, wait: bool, limit_s: float | None = None) -> Iterator[LocalLanguageModel | None]:
+        """The model for oneself; None where it is in use and one does not `wait` (for `limit_s` at most).
+
+        Within one's own tending it is there at once.
+        """
+        is_nested = self._tender == threading.get_ident()
+        is_mine = is_nested or self._take(wait=wait, limit_s=limit_s)
         try:
-            yield self._model if self._is_tended else None
+            yield self._model if is_mine else None
         finally:
-            with self._changed:
-                self._is_tended = False
-                self._changed.notify_all()
+            if is_mine and not is_nested:
+                with self._changed:
+                    self._tender = None
+                    self._changed.notify_all()
+
+    @contextmanager
+    def hold(self) -> Iterator[bool]:
+        """See `gpu.memory.rungs.Tended`."""
+        with self.tend(wait=False) as model:
+            yield model is not None
+
+    def enter_thread(self) -> None:
+        """This thread will tend the model."""
+        self._model.enter_thread()
 
     def replace(self, successor: LocalLanguageModel) -> LocalLanguageModel:
-        """Let another model take over between two replies; returns the old one."""
-        with self.tend(wait=True):
-            before, self._model = self._model, successor
-        return before
+        """Let another model take over between two replies; returns the old one.
+
+        Raises GpuError where a reply takes too long.
+        """
+        with self.tend(wait=True, limit_s=_EXCHANGE_LIMIT_S) as model:
+            if model is None:
+                raise GpuError("The language model has not fallen silent", fix="It is tried again later")
+            self._model = successor
+        return model
+
+    @property
+    def device(self) -> str:
+        """Where the model lies, by torch's name."""
+        return self._model.device
 
     @property
     def window_tokens(self) -> int:
-        """Positions that the session can hold, for those who make no prompt."""
+        """Positions that the session can hold."""
         return self._model.context_tokens
+
+    @property
+    def prompt_tokens(self) -> int:
+        """See `gpu.memory.rungs.Windowed`."""
+        return self._model.prompt_tokens
+
+    @property
+    def kv_dtype(self) -> KvDtype:
+        """How the conversation is held."""
+        return self._model.kv_dtype
 
     def page_bytes(self, device: str) -> int:
         """Bytes of pages that the model has on `device`."""
@@ -129,6 +162,10 @@ class TendedModel:
         """See `gpu.memory.rungs.Quantisable`."""
         return self._model.int8_frees_bytes()
 
+    def int8_takes_bytes(self) -> int:
+        """See `gpu.memory.rungs.Quantisable`."""
+        return self._model.int8_takes_bytes()
+
     def hold_as(self, kv_dtype: KvDtype) -> None:
         """See `gpu.memory.rungs.Quantisable`."""
         with self.tend(wait=True) as model:
@@ -144,3 +181,20 @@ class TendedModel:
         with self.tend(wait=True) as model:
             assert model is not None
             model.resize_window(context_tokens)
+
+    def _take(self, *, wait: bool, limit_s: float | None) -> bool:
+        def is_free() -> bool:
+            return not self._uses and self._tender is None
+
+        with self._changed:
+            if wait:
+                self._waiting += 1
+                try:
+                    self._changed.wait_for(is_free, limit_s)
+                finally:
+                    self._waiting -= 1
+                    self._changed.notify_all()
+            if not is_free():
+                return False
+            self._tender = threading.get_ident()
+            return True

@@ -58,12 +58,15 @@ class Upkeep:
             self._thread.join(limit_s)
 
     def _run(self) -> None:
-        for first in self._begin:
-            self._try(first)
+        self._once(self._begin)
+        self._begin = ()  # what they hold may be replaced, and is then to be freed, while this thread lives
         while not self._is_over.wait(self._interval_s):
             self._tasks = [task for task in self._tasks if self._try(task)]
-        for last in self._end:
-            self._try(last)
+        self._once(self._end)
+
+    def _once(self, tasks: Sequence[Callable[[], object]]) -> None:
+        for task in tasks:
+            self._try(task)
 
     def _try(self, task: Callable[[], object]) -> bool:
         """Whether it may be tried again: a bug in here must not end the conversation."""

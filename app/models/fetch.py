@@ -224,7 +224,11 @@ def _filesystem_errors(root: Path) -> Iterator[None]:
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
             message = f"Cannot write to the model store {root}: {error.strerror}"
             raise ModelStoreError(message, fix="Set VIVAVOCE_STORE to a folder that you may write to") from error
-        raise ModelStoreError(f"The model store {root} failed: {error}", fix="Check the disk") from error
+        if error.errno in (errno.EEXIST, errno.ENOTDIR) and not root.is_dir():
+            message = f"The model store {root} is no folder"
+            raise ModelStoreError(message, fix="Set VIVAVOCE_STORE to a folder") from error
+        reason = error.strerror or error
+        raise ModelStoreError(f"The model store {root} failed: {reason}", fix="Check the disk") from error
 
 
 def _disk_full(root: Path, detail: str) -> ModelStoreError:

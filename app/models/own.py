@@ -151,6 +151,8 @@ def _onnx(path: Path, role: str) -> Path:
 
 def _first_bytes(path: Path, role: str) -> bytes:
     """Proves that the file can be read and is not a pointer that stands for it."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for, a device never ends
+        raise _unusable(path, role, "it is no regular file", "Give a file")
     try:
         with path.open("rb") as file:
             data = file.read(len(_LFS_POINTER))

@@ -94,21 +94,26 @@ class Store:
     def remove(self, name: str) -> int:
         """Delete a model's folder and what was downloaded of it; return the bytes freed.
 
+        Of a folder that lies elsewhere, only the link in the store goes.
+
         Raises:
             ModelStoreError: unknown name, not in the store, or the folder cannot be deleted.
         """
         folder, downloads = self.folder(name), self.downloads(self.catalog[name])
-        if not folder.is_dir() and not downloads:
+        is_link = folder.is_symlink()
+        if not is_link and not folder.is_dir() and not downloads:
             raise ModelStoreError(f"Model {name} is not in the store {self.root}", model=name)
-        files = [*(path for path in folder.rglob("*") if path.is_file()), *downloads]
+        files = [*(path for path in folder.rglob("*") if path.is_file() and not is_link), *downloads]
         freed = sum(path.stat().st_size for path in files)
         try:
             for path in downloads:
                 path.unlink(missing_ok=True)
-            if folder.is_dir():
+            if is_link:
+                folder.unlink()
+            elif folder.is_dir():
                 shutil.rmtree(folder)
         except OSError as error:
-            message = f"Cannot delete {folder}: {error.strerror}"
+            message = f"Cannot delete {folder}: {error.strerror or error}"
             raise ModelStoreError(message, model=name, fix="Check its permissions") from error
         return freed
 

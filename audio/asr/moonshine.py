@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from audio.block import SAMPLE_RATE_HZ, Float32Array, ms_to_samples
-from audio.errors import ModelFileError
+from audio.errors import ModelFileError, NoMemoryError, is_memory_short
 
 FILE_ROLES = ("encoder", "decoder", "tokenizer")
 _REINSTALL = "Run `vivavoce models fetch` to replace it"
@@ -103,7 +103,9 @@ class MoonshineAsr:
                 self._recognizer: Any = sherpa_onnx.OfflineRecognizer.from_moonshine_v2(
                     encoder=str(encoder), decoder=str(decoder), tokens=tokens, num_threads=threads
                 )
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
+            if is_memory_short(error):
+                raise NoMemoryError(f"not enough memory for {encoder.name} and {decoder.name}") from error
             reason = str(error).splitlines()[0][:200] if str(error) else "unknown reason"
             raise ModelFileError(f"cannot load {encoder.name} or {decoder.name}: {reason}", fix=_REINSTALL) from error
 

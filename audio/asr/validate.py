@@ -21,7 +21,7 @@ import numpy as np
 
 from audio.asr.registry import create
 from audio.block import SAMPLE_RATE_HZ, Float32Array
-from audio.errors import AudioError, AudioFileError, ModelFileError
+from audio.errors import AudioError, AudioFileError, ModelFileError, NoMemoryError, is_memory_short
 from audio.wer import word_errors
 
 _TIMEOUT_S = 60.0
@@ -53,10 +53,18 @@ def read_clip(path: Path) -> Float32Array:
 
 
 def _decode_in_child(answer: Connection, name: str, files: Mapping[str, Path], samples: Float32Array) -> None:
+    """Sends (what has gone wrong or None, the text or the reason)."""
     try:
-        answer.send((True, create(name, files, threads=1).transcribe(samples)))
-    except AudioError as error:
-        answer.send((False, str(error)))
+        answer.send((None, create(name, files, threads=1).transcribe(samples)))
+    except Exception as error:
+        if isinstance(error, NoMemoryError):
+            answer.send((NoMemoryError, error.message))
+        elif is_memory_short(error):
+            answer.send((NoMemoryError, "not enough memory to recognise speech"))
+        elif isinstance(error, AudioError):
+            answer.send((ModelFileError, str(error)))
+        else:
+            raise
 
 
 def _fingerprint(name: str, files: Mapping[str, Path], clip: KnownClip) -> str:
@@ -78,7 +86,7 @@ def _runtime_version() -> str:
 
 
 def _transcribe_clip(name: str, files: Mapping[str, Path], samples: Float32Array) -> str:
-    """Run the child; ModelFileError where it dies, hangs or refuses the files."""
+    """Run the child; ModelFileError where it dies, hangs or refuses the files, NoMemoryError where they do not fit."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     arguments = (sender, name, dict(files), samples)
@@ -90,7 +98,7 @@ def _transcribe_clip(name: str, files: Mapping[str, Path], samples: Float32Array
         if not receiver.poll(_TIMEOUT_S):
             child.kill()
             raise ModelFileError(f"the speech recogniser does not answer with {names}", fix=_FIX)
-        is_ok, message = receiver.recv()
+        failure, message = receiver.recv()
     except EOFError:
         child.join()
         reason = f"the speech recogniser ended with code {child.exitcode} on {names}"
@@ -102,8 +110,8 @@ def _transcribe_clip(name: str, files: Mapping[str, Path], samples: Float32Array
             child.kill()
             child.join()
         child.close()
-    if not is_ok:
-        raise ModelFileError(str(message))
+    if failure is not None:
+        raise failure(message)
     return str(message)
 
 
@@ -121,6 +129,7 @@ def validate(name: str, files: Mapping[str, Path], clip: KnownClip, *, cache_dir
 
     Raises:
         ModelFileError: a file is missing or corrupt, or the clip is not heard as its text.
+        NoMemoryError: the memory for the recogniser is not there.
     """
     mark = cache_dir / f"asr-valid-{_fingerprint(name, files, clip)}"
     if _exists(mark):

@@ -158,6 +158,8 @@ class ScriptSpec:
     """Silence before the first utterance."""
     pause_s: float = 1.5
     """An answer is over when the agent has been silent for this long."""
+    last_pause_s: float = 6.0
+    """The last answer is over, and the script with it, after this silence: slow machines pause between clauses, too."""
     timeout_s: float = 15.0
     """Go on without an answer after this long."""
     audible_db: float = -50.0

@@ -81,6 +81,7 @@ class ScriptedUser:
         self._utterances = spec.utterances
         self._sounds = [_load(utterance, rate_hz) for utterance in spec.utterances]
         self._pause = round(spec.pause_s * rate_hz)
+        self._last_pause = round(spec.last_pause_s * rate_hz)
         self._timeout = round(spec.timeout_s * rate_hz)
         self._interrupt_after = [_frames(utterance.interrupt_after_s, rate_hz) for utterance in spec.utterances]
         self._audible_power = 10 ** (spec.audible_db / 10)
@@ -135,16 +136,17 @@ class ScriptedUser:
     def _decide(self) -> None:
         """Whether the wait for an answer ends here, and when the next utterance starts."""
         upcoming = len(self._spoken)
-        is_over = self._at - max(self._wait_since, self._last_audible) >= (
-            self._timeout if self._answer_began is None else self._pause
-        )
-        if upcoming < len(self._sounds) and self._answer_began is not None:
+        is_last = upcoming == len(self._sounds)
+        pause = self._last_pause if is_last else self._pause
+        silent = self._at - max(self._wait_since, self._last_audible)
+        is_over = silent >= (self._timeout if self._answer_began is None else pause)
+        if not is_last and self._answer_began is not None:
             interrupt_after = self._interrupt_after[upcoming]
             if interrupt_after is not None and self._at >= self._answer_began + interrupt_after:
                 is_over = True
         if is_over:
             self._is_waiting = False
-            self._is_done = upcoming == len(self._sounds)
+            self._is_done = is_last
             self._start = self._at
 
     def _begin(self) -> Float32Array:

@@ -71,7 +71,8 @@ class AppendKernel:
         except KernelError as error:
             self.reason = str(error)
         self._dtype = torch_dtype(session.spec.dtype)
-        self._ticket = torch.zeros(1, dtype=torch.int32, device=device)
+        with torch.inference_mode(False):
+            self._ticket = torch.zeros(1, dtype=torch.int32, device=device)
         self._arguments = AppendArguments(
             registers=session.registers.data_ptr(),
             ticket=self._ticket.data_ptr(),

@@ -48,6 +48,8 @@ class ArenaStats:
     prefixes: int
     parked_sessions: int
     pages_in_use: int
+    resident_bytes: int
+    """What the device or the system really holds for pages: on `host` what was touched, on `plain` all of its block."""
     budget_pages: int | None
     reserved_bytes: int
     """Virtual: what the open sessions may grow to."""
@@ -217,6 +219,7 @@ class Arena:
                 prefixes=prefixes,
                 parked_sessions=sum(session.is_parked for session in self._whole()),
                 pages_in_use=self.backend.pages_in_use,
+                resident_bytes=self.backend.resident_bytes(),
                 budget_pages=self.quota.budget_pages,
                 reserved_bytes=self.memory_bytes(),
                 live_tokens=sum(session.length for session in self._whole()),

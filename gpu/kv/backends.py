@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from gpu.kv.pages import PageBackend, PagesError
-from gpu.kv.pages_host import DEFAULT_PAGE_BYTES, open_host
-from gpu.kv.pages_plain import PlainBackend
+from gpu.kv.pages_host import GRANULARITY_BYTES, open_host
+from gpu.kv.pages_plain import PLAIN_GRANULARITY_BYTES, PlainBackend
 from gpu.kv.pages_vmm import open_vmm
 from gpu.kv.spec import page_bytes_for
 
@@ -38,9 +38,8 @@ def open_backend(
         if not torch.cuda.is_available():
             raise PagesError(f"KV arena: there is no GPU for {device}", fix="Use cpu, or gpu.device.choose_device()")
     if name in ("host", "host-copy") or (name == "auto" and on_cpu):
-        return open_host(
-            page_bytes or page_bytes_for(row_bytes, DEFAULT_PAGE_BYTES), aliases=False if name == "host-copy" else None
-        )
+        size = page_bytes or page_bytes_for(row_bytes, GRANULARITY_BYTES)
+        return open_host(size, aliases=False if name == "host-copy" else None)
     reason = ""
     if name != "plain":
         made, reason = None, "the arena is on the CPU"
@@ -50,5 +49,5 @@ def open_backend(
             return made, ""
         if name == "vmm":
             raise PagesError(f"KV arena: no vmm pages, {reason}", fix="Use auto, which falls back to plain")
-    size = page_bytes or page_bytes_for(row_bytes, DEFAULT_PAGE_BYTES)
+    size = page_bytes or page_bytes_for(row_bytes, GRANULARITY_BYTES if on_cpu else PLAIN_GRANULARITY_BYTES)
     return PlainBackend(size, device, None if capacity_bytes is None else max(1, capacity_bytes // size)), reason

@@ -5,6 +5,9 @@ Liu et al. 2024; KVQuant, Hooper et al. 2024); values have none, so each token a
 between least and greatest) and scales (the largest distance from there over the largest code) are bfloat16. A number
 comes back as centre + code x scale: the product is exact in float32, so it is rounded once, to the session's dtype.
 
+Numbers must be finite. One infinity or NaN among the keys takes its channel of the whole block with it, one among the
+values its token's head; looking for them would make every block wait for the device.
+
 Bytes of a block's rows, all of one length:
     row 0         key scales, bfloat16 [layer][kv_head][channel]
     row 1         key centres, the same
@@ -71,6 +74,15 @@ class Codes:
         body = body_of(spec)
         self._name, self._block = body.code, body.block
         self._dtype = torch_dtype(spec.dtype)
+        self._largest = torch.finfo(self._dtype).max
+        # float16 ends where bfloat16 goes on, and has no room for small scales: it is put together in float32.
+        self._is_narrow = self._largest < torch.finfo(torch.bfloat16).max / 2
+        with torch.inference_mode(False):
+            self._lay_out(spec, memory)
+
+    def _lay_out(self, spec: ArenaSpec, memory: torch.Tensor) -> None:
+        import torch
+
         layers, kv_heads, head_dim = spec.layers, spec.kv_heads, spec.head_dim
         numbers, row_bytes = layers * kv_heads * head_dim, coded_row_bytes(spec)
         rows = self._block + HEAD_ROWS
@@ -81,7 +93,7 @@ class Codes:
         self._key_scales, self._centres = (head.view(count, layers, kv_heads, head_dim) for head in heads)
         value_scales = tokens[:, :, 2 * numbers : 2 * numbers + layers * kv_heads * _SCALE_BYTES].view(torch.bfloat16)
         self._value_scales = value_scales.view(count, self._block, layers, kv_heads)
-        dtype = torch_dtype(_DTYPE[body.code])
+        dtype = torch_dtype(_DTYPE[self._name])
         parts = [tokens[:, :, part * numbers : (part + 1) * numbers].view(dtype) for part in (0, 1)]
         self._codes = [part.view(count, self._block, layers, kv_heads, head_dim) for part in parts]
 
@@ -90,7 +102,9 @@ class Codes:
         import torch
 
         keys = rows[:, :, 0].float()
-        centres = ((keys.amax(0) + keys.amin(0)) * 0.5).to(torch.bfloat16)
+        # A bfloat16 step below the greatest number: the centre is rounded, and must not come out as infinity.
+        most = self._largest * (1 - 2**-8)
+        centres = (keys.amax(0) * 0.5 + keys.amin(0) * 0.5).clamp_(-most, most).to(torch.bfloat16)
         keys = keys - centres.float()
         scales = (keys.abs().amax(0) * (1.0 / _LARGEST[self._name])).to(torch.bfloat16)
         self._centres[block].copy_(centres)
@@ -107,23 +121,28 @@ class Codes:
 
         kv_heads, tokens, head_dim = out.shape
         count = tokens // self._block
-        target = out.view(kv_heads, count, self._block, head_dim)
+        whole = out.view(kv_heads, count, self._block, head_dim)
+        target = whole.float() if self._is_narrow else whole
         target.copy_(self._codes[part][:count, :, layer].permute(2, 0, 1, 3))
         if part == 0:
             heads = (self._key_scales[:count, layer], self._centres[:count, layer])
-            scales, centres = (head.permute(1, 0, 2).unsqueeze(2).to(self._dtype) for head in heads)
+            scales, centres = (head.permute(1, 0, 2).unsqueeze(2).to(target.dtype) for head in heads)
             torch.addcmul(centres, target, scales, out=target)
         else:
-            target.mul_(self._value_scales[:count, :, layer].permute(2, 0, 1).unsqueeze(3).to(self._dtype))
+            target.mul_(self._value_scales[:count, :, layer].permute(2, 0, 1).unsqueeze(3).to(target.dtype))
+        if self._is_narrow:
+            whole.copy_(target.clamp_(-self._largest, self._largest))
 
     def tokens(self, block: int, count: int) -> torch.Tensor:
         """The first `count` tokens of a block as they read back: [count, layers, 2, kv_heads, head_dim]."""
         import torch
 
-        keys, values = (part[block, :count].to(self._dtype) for part in self._codes)
-        scales, centres = (head[block].to(self._dtype) for head in (self._key_scales, self._centres))
-        value_scales = self._value_scales[block, :count].unsqueeze(-1).to(self._dtype)
-        return torch.stack((torch.addcmul(centres, keys, scales), values * value_scales), 2)
+        dtype = torch.float32 if self._is_narrow else self._dtype
+        keys, values = (part[block, :count].to(dtype) for part in self._codes)
+        scales, centres = (head[block].to(dtype) for head in (self._key_scales, self._centres))
+        value_scales = self._value_scales[block, :count].unsqueeze(-1).to(dtype)
+        rows = torch.stack((torch.addcmul(centres, keys, scales), values * value_scales), 2)
+        return rows.clamp_(-self._largest, self._largest).to(self._dtype)
 
     def _encode(self, numbers: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
         """float32 [..] over its scales, rounded to codes; e4m3 has no infinity, so what exceeds it is cut first."""
@@ -145,7 +164,8 @@ class Workspace:
         self._shape = (spec.kv_heads, spec.head_dim)
         numbers = spec.positions * spec.kv_heads * spec.head_dim
         dtype = torch_dtype(spec.dtype)
-        self._parts = [torch.empty(numbers, dtype=dtype, device=spec.device) for _ in (0, 1)]
+        with torch.inference_mode(False):
+            self._parts = [torch.empty(numbers, dtype=dtype, device=spec.device) for _ in (0, 1)]
 
     def view(self, part: int, length: int) -> torch.Tensor:
         """[1, kv_heads, length, head_dim], contiguous, content undefined."""

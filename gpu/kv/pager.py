@@ -176,12 +176,16 @@ class Pager:
             if self.backend.aliases:
                 self._shared_below = other._shared_below = self.ring_pages * self.backend.page_bytes
 
+    def charged_with(self, ring_pages: int) -> int:
+        """What `charged_pages` would be with a full ring of that size, and its store."""
+        return ring_pages * self._cost(0) + self.store_pages
+
     def admit_ring(self, pages: int) -> None:
         """Make sure that `shrink_ring` finds room for what it makes of this ring; QuotaError where it does not."""
         with self._gate.lock:
             held = {id(page): slot for slot, page in enumerate(self.range.slots) if page is not None}
             freed = sum(not self.range.is_shared(slot) for slot in held.values())
-            more = pages * self._cost(0) + self.store_pages - freed
+            more = self.charged_with(pages) - freed
             if more > 0:
                 self._gate.admit(self, more)
 

@@ -64,8 +64,11 @@ class PageRange:
 
         Slot 0 must have held a page before the first use (CUDA asks what an address is by its first byte).
         """
+        import torch
+
         if self._memory is None:
-            self._memory = self.backend.tensor_over(self)
+            with torch.inference_mode(False):
+                self._memory = self.backend.tensor_over(self)
         return self._memory
 
     def bytes_of(self, begin: int, end: int) -> torch.Tensor:
@@ -182,8 +185,11 @@ class PageBackend(ABC):
         """Addresses for `pages` slots, all empty. OutOfPagesError where there are none left."""
         if pages < 1:
             raise PagesError(f"KV pages: a range of {pages} pages", fix="Give pages >= 1")
+        import torch
+
         self._numbers += 1
-        made = PageRange(self, self._numbers, pages, self.make_place(pages))
+        with torch.inference_mode(False):  # what is made there cannot be written outside of it
+            made = PageRange(self, self._numbers, pages, self.make_place(pages))
         self.ranges[made.number] = made
         return made
 
@@ -255,6 +261,13 @@ class PageBackend(ABC):
         for page in sleeping:
             page.saved = None
         return len(sleeping)
+
+    def resident_bytes(self) -> int:
+        """What the device or the system holds for pages now; `pages_in_use` are what the arena may fill.
+
+        The two are the same where a page is memory as soon as it exists.
+        """
+        return self.pages_in_use * self.page_bytes
 
     def check(self) -> list[str]:
         """What is wrong in the books: one sentence each."""

@@ -16,8 +16,8 @@ from gpu.kv.pages import OutOfPagesError, PageBackend, PageRange, PagesError
 if TYPE_CHECKING:
     import torch
 
-DEFAULT_PAGE_BYTES = 2 << 20
-"""As CUDA's, so that figures compare. The system commits 4 KiB of it at a time, at first touch."""
+GRANULARITY_BYTES = mmap.PAGESIZE
+"""What a page must be a multiple of. The system commits so much of it at a time, at first touch."""
 
 _FALLOC_KEEP_SIZE_AND_PUNCH_HOLE = 0x01 | 0x02
 _MAP_FIXED = 0x10
@@ -25,7 +25,7 @@ _MAP_NORESERVE = 0x4000
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
-def open_host(page_bytes: int = DEFAULT_PAGE_BYTES, *, aliases: bool | None = None) -> tuple[PageBackend, str]:
+def open_host(page_bytes: int, *, aliases: bool | None = None) -> tuple[PageBackend, str]:
     """(backend, why it copies instead of aliasing or ""). `aliases` False asks for the copying one."""
     reason = _why_no_memfd(page_bytes)
     if aliases is not False and not reason:
@@ -75,6 +75,10 @@ class LinuxMapper:
         self._file_pages += 1
         return self._file_pages - 1
 
+    def resident_bytes(self) -> int:
+        """What the system committed of the file: the parts of pages that somebody touched."""
+        return os.fstat(self._file).st_blocks * 512
+
     def destroy(self, page: int) -> None:
         """Give the page's memory back."""
         offset = page * self._page_bytes
@@ -117,7 +121,7 @@ class HostBackend(PageBackend):
     keeps_addresses = True
     frees_ranges = True
 
-    def __init__(self, page_bytes: int = DEFAULT_PAGE_BYTES) -> None:
+    def __init__(self, page_bytes: int) -> None:
         super().__init__(page_bytes, "cpu")
         self._mapper = LinuxMapper(page_bytes)
 
@@ -153,16 +157,22 @@ class HostBackend(PageBackend):
     def unmap(self, range_: PageRange, slot: int) -> None:
         self._mapper.unmap(range_.place[0] + slot * self.page_bytes)
 
+    def resident_bytes(self) -> int:
+        return self._mapper.resident_bytes()
+
 
 class CopyingHostBackend(PageBackend):
-    """Anonymous memory, one block a range, committed by the system at first touch. Sharing copies."""
+    """Anonymous memory, one block a range, committed by the system at first touch. Sharing copies.
+
+    Here `resident_bytes` is a bound: no system tells cheaply which parts of anonymous memory were touched.
+    """
 
     name = "host"
     aliases = False
     keeps_addresses = True
     frees_ranges = True
 
-    def __init__(self, page_bytes: int = DEFAULT_PAGE_BYTES) -> None:
+    def __init__(self, page_bytes: int) -> None:
         super().__init__(page_bytes, "cpu")
 
     def make_place(self, pages: int) -> mmap.mmap:

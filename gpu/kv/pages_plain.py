@@ -11,6 +11,9 @@ from gpu.kv.pages import OutOfPagesError, PageBackend, PageRange
 if TYPE_CHECKING:
     import torch
 
+PLAIN_GRANULARITY_BYTES = 2 << 20
+"""As CUDA's own pages have it, so that a plan need not know which of the two it will be."""
+
 
 @dataclass(slots=True)
 class _Extent:
@@ -73,6 +76,9 @@ class PlainBackend(PageBackend):
     def unmap(self, range_: PageRange, slot: int) -> None:
         """The memory stays with the range."""
 
+    def resident_bytes(self) -> int:
+        return sum(block.untyped_storage().nbytes() for block in self._blocks())
+
     def fence(self) -> None:
         if self.device.startswith("cuda"):
             import torch
@@ -116,7 +122,8 @@ class PlainBackend(PageBackend):
 
         size = pages * self.page_bytes
         try:
-            return torch.empty(size, dtype=torch.uint8, device=self.device)
+            with torch.inference_mode(False):
+                return torch.empty(size, dtype=torch.uint8, device=self.device)
         except RuntimeError as error:
             raise self._refusal(size) from error
 

@@ -252,6 +252,8 @@ class QuantisedSession(Session):
         broken, block = super()._check_rows(), self.shape.block
         if not 0 <= self._offset <= self._coded or self._offset % block or self._coded % block:
             broken.append("codes and own rows do not meet in whole blocks")
+        if self.position > self.capacity:
+            broken.append(f"{self.position} tokens in a session of {self.capacity}")
         if self._length > self._exact_rows or self._coded > max(0, self.position - self.shape.sinks):
             broken.append("more own rows or codes than there is room for")
         if self._body.position != coded_rows(self.spec, self._coded):

@@ -104,7 +104,7 @@ class Quota:
         try:
             for step in (self._trim, self._shrink, self._park):
                 for session in self._idle(pager):
-                    while step(session):
+                    while self._frees(step, session):
                         yield
             while self._prefixes.drop_oldest():
                 self.evictions.dropped_prefixes += 1
@@ -117,6 +117,13 @@ class Quota:
         found = [s for s in self._sessions() if s.idle and not s.is_parked and s.pager not in asking and not s.is_part]
         return sorted(found, key=lambda session: session.last_used)
 
+    def _frees(self, step: Callable[[Session], bool], session: Session) -> bool:
+        """Whether the step gave something up; what it needs itself and does not get means: nothing more from here."""
+        try:
+            return step(session)
+        except PagesError:
+            return False
+
     def _trim(self, session: Session) -> bool:
         pages = session.trim()
         self.evictions.trimmed_pages += pages
@@ -126,7 +133,7 @@ class Quota:
         before = session.pager.charged_pages
         if isinstance(session, WindowSession):
             window = session.shape.window // 2
-            if window < _SMALLEST_WINDOW:
+            if window < _SMALLEST_WINDOW or session.pager.charged_with(session.pages_at(window)) >= before:
                 return False
             session.resize(window)
         elif session.policy is not None and session.spec.body is None and session.length > 4 * _RECENT:
@@ -138,5 +145,6 @@ class Quota:
     def _park(self, session: Session) -> bool:
         if session.is_parked or not self._backend.frees_ranges:
             return False
+        pages = session.park()
         self.evictions.parked_sessions += 1
-        return session.park() > 0
+        return pages > 0

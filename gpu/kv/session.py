@@ -57,20 +57,24 @@ class Session:
         # Truncations that still matter to marks, as (epoch, position), positions rising: at most one per position.
         self._truncations: list[tuple[int, int]] = []
         self._state = "open"
-        self.registers = torch.zeros(3, dtype=torch.int32, device=self.spec.device)
+        with torch.inference_mode(False):  # what is made there cannot be changed outside of it
+            self.registers = torch.zeros(3, dtype=torch.int32, device=self.spec.device)
         """int32 on the device: length, position, first physical row of the view (for captured graphs)."""
         self._registered: tuple[int, int, int] | None = (0, 0, 0)
         """What the registers hold; None where a graph counts."""
         self._lay_out(rows)
 
     def _lay_out(self, rows: int) -> None:
+        import torch
+
         dtype = torch_dtype(self.spec.dtype)
-        memory = self.pager.range.memory.narrow(0, 0, rows * self._row_bytes)
-        self._rows: torch.Tensor = memory.view(dtype).view(rows, *self.spec.row_shape)
+        with torch.inference_mode(False):
+            memory = self.pager.range.memory.narrow(0, 0, rows * self._row_bytes)
+            self._rows: torch.Tensor = memory.view(dtype).view(rows, *self.spec.row_shape)
+            # [1, kv_heads, rows, head_dim] per layer: one `narrow` away from what attention takes.
+            by_part = self._rows.permute(2, 1, 3, 0, 4).unsqueeze(2).unbind(0)
+            self._parts: list[Sequence[torch.Tensor]] = [part.unbind(0) for part in by_part]
         self._base_address = self._rows.data_ptr()
-        # [1, kv_heads, rows, head_dim] per layer: one `narrow` away from what attention takes.
-        by_part = self._rows.permute(2, 1, 3, 0, 4).unsqueeze(2).unbind(0)
-        self._parts: list[Sequence[torch.Tensor]] = [part.unbind(0) for part in by_part]
 
     @property
     def length(self) -> int:

@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -80,22 +80,12 @@ def save(
         "cuts": list(cuts),
     }
     text = json.dumps(header).encode()
+    front = memoryview(_FRONT.pack(_MAGIC, VERSION, len(text)) + text)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         for stale in path.parent.glob(f".{path.name}.*.tmp"):
             stale.unlink()
-        with temporary.open("wb") as file:
-            digest = hashlib.sha256()
-            front = memoryview(_FRONT.pack(_MAGIC, VERSION, len(text)) + text)
-            for block in itertools.chain([front], _blocks(contents, session.spec.row_bytes)):
-                if stopped():
-                    raise _StoppedError
-                digest.update(block)
-                file.write(block)
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
+        size = _write(temporary, itertools.chain([front], _blocks(contents, session.spec.row_bytes)), stopped)
         temporary.replace(path)
         _sync_folder(path.parent)
     except _StoppedError:
@@ -108,6 +98,21 @@ def save(
             f"Cannot write the snapshot {path.name}: {error.strerror}", fix="Free disk space or choose another folder"
         ) from error
     return size
+
+
+def _write(path: Path, blocks: Iterable[memoryview], stopped: Callable[[], bool]) -> int:
+    """The blocks and their checksum, on the disk when this returns the file's bytes."""
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for block in blocks:
+            if stopped():
+                raise _StoppedError
+            digest.update(block)
+            file.write(block)
+        file.write(digest.digest())
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell()
 
 
 def restore(arena: Arena, path: Path, *, model: str, owner: str = "", quota_bytes: int | None = None) -> Restored:
@@ -193,9 +198,12 @@ def _require(header: dict[str, Any], spec: ArenaSpec, model: str, name: str) -> 
             f"{name} holds rows of {theirs}, the arena's are {ours}",
             fix="Open the arena as it was, or start afresh",
         )
-    if header["window"] is None and header["rows"][0] > spec.positions:
+    tokens = header["rows"][0]
+    if spec.body is not None:  # most of them are not rows of their own
+        tokens = header["state"]["length"] + header["state"]["offset"]
+    if header["window"] is None and tokens > spec.positions:
         raise SnapshotError(
-            f"{name} holds {header['rows'][0]} tokens, a session of the arena {spec.positions}",
+            f"{name} holds {tokens} tokens, a session of the arena {spec.positions}",
             fix="Open the arena with more positions, or start afresh",
         )
 

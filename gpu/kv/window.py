@@ -96,9 +96,8 @@ class WindowSession(Session):
         """
         self.use()
         shape = replace(self.shape, window=window, step=min(self.shape.step, window))
-        size = self.pager.backend.page_bytes
-        rows = shape.ring_rows(self.spec, size)
-        pages = rows * self.spec.row_bytes // size
+        pages = self.pages_at(window)
+        rows = pages * self.pager.backend.page_bytes // self._row_bytes
         if pages > self.pager.body_pages:
             raise GpuError(f"KV window: {window} is more than the session was opened with", fix="Open a new session")
         self.pager.admit_ring(pages)
@@ -116,6 +115,12 @@ class WindowSession(Session):
         except PagesError:
             self._relay_or_close(old_shape, old_rows, kept, state)
             raise
+
+    def pages_at(self, window: int) -> int:
+        """Pages of the ring, in one of its two copies, that `resize(window)` would make."""
+        size = self.pager.backend.page_bytes
+        shape = replace(self.shape, window=window, step=min(self.shape.step, window))
+        return shape.ring_rows(self.spec, size) * self._row_bytes // size
 
     def _relay(self, shape: WindowSpec, ring_rows: int, kept: torch.Tensor, state: dict[str, Any]) -> None:
         self.pager.shrink_ring(ring_rows * self._row_bytes // self.pager.backend.page_bytes)

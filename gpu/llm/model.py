@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from gpu.errors import WeightsError
-from gpu.kv.arena import Arena
-from gpu.kv.codes import coded_row_bytes, coded_rows, coded_spec
+from gpu.errors import GpuError, WeightsError
+from gpu.kv.codes import coded_row_bytes, coded_rows
 from gpu.kv.pages import PagesError
-from gpu.kv.session import Session
+from gpu.kv.quantised import QuantisedSession
 from gpu.kv.snapshot import restore
 from gpu.kv.spec import ArenaSpec, KvDtype, body_for
-from gpu.llm.kept import Kept, identity_of
+from gpu.llm.kept import Kept, identity_of, stamp_of
 from gpu.llm.prompts import PromptPlanner
 from gpu.llm.protocol import Message, SamplingParams
+from gpu.llm.sessions import open_session, quantise, session_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -42,8 +42,6 @@ class LocalLanguageModel:
     before than `BodySpec.slack` tokens: further back more is quantised than a fresh run would have quantised yet.
     """
 
-    _session: Session
-
     def __init__(
         self,
         prepared: PreparedModel,
@@ -51,40 +49,48 @@ class LocalLanguageModel:
         device: str = "cpu",
         context_tokens: int = 2048,
         kv_dtype: KvDtype = "auto",
+        stamp: str = "",
     ) -> None:
-        """Build from prepared weights. `context_tokens` is cut to what the model was trained for."""
+        """Build from prepared weights. `context_tokens` is cut to what the model was trained for.
+
+        `stamp`: of the files that the weights come from (`gpu.llm.kept.stamp_of`).
+        """
         from gpu.llm.decoder import Decoder
 
         config = prepared.config
         positions = min(context_tokens, config.max_positions)
         self._prompts = PromptPlanner(prepared)
         self._decoder = Decoder(config, prepared.state, positions=positions, device=device)
-        self._open_arena(
-            ArenaSpec(
-                layers=config.layers,
-                kv_heads=config.kv_heads,
-                head_dim=config.head_dim,
-                positions=positions,
-                dtype=str(self._decoder.dtype).removeprefix("torch."),
-                device=device,
-                body=body_for(kv_dtype),
-            )
+        spec = ArenaSpec(
+            layers=config.layers,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            positions=positions,
+            dtype=str(self._decoder.dtype).removeprefix("torch."),
+            device=device,
+            body=body_for(kv_dtype),
         )
+        self._arena, self._session = open_session(spec)
+        self._window_tokens = positions
         self._held: list[int] = []
         self._held_cuts: list[int] = []
         self._call = 0
         self.device = device
         self.backend = f"torch-{self._decoder.device.type}-{prepared.precision}"
-        self._identity = identity_of(prepared, device)
+        self._identity = identity_of(prepared, device, stamp)
+        self.prompt_tokens = 0
+        """Of the last prompt, what no shorter history leaves out: the persona and, behind the last answer, the rest."""
 
     @property
     def context_tokens(self) -> int:
         """Positions that the session can hold."""
-        return self._session.capacity
+        return self._window_tokens
 
     def memory_bytes(self) -> int:
-        """Bytes of weights, tables and arena (reserved; the system commits arena pages as they are written)."""
-        return self._decoder.memory_bytes() + self._arena.memory_bytes()
+        """Bytes of weights, tables and arena (what it may grow to; pages are committed as they are written)."""
+        spec, size = self._arena.spec, self._arena.backend.page_bytes
+        closed = session_bytes(spec, spec.positions, size) - session_bytes(spec, self._window_tokens, size)
+        return self._decoder.memory_bytes() + self._arena.memory_bytes() - closed
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Length of the rendered prompt in tokens."""
@@ -142,7 +148,7 @@ class LocalLanguageModel:
                 break
             reply.append(token)
             yield text.push(token)
-            if self._call != call or self._session.length == self._session.capacity:
+            if self._call != call or self._session.length >= self._window_tokens:
                 break
             if len(reply) < max_tokens and not cancelled():
                 scores = self._decoder.logits(self._decoder.forward([token], self._session))[0]
@@ -172,63 +178,76 @@ class LocalLanguageModel:
 
     def window_bytes(self, context_tokens: int) -> int:
         """What of `page_bytes` would be held in a window of that length."""
-        size, spec = self._arena.backend.page_bytes, replace(self._arena.spec, positions=context_tokens)
-        rows = context_tokens if spec.body is None else spec.body.exact_rows(context_tokens)
-        pages = -(-rows * spec.row_bytes // size)
-        if spec.body is not None:
-            codes = coded_spec(spec)
-            pages += -(-codes.positions * codes.row_bytes // size)
-        return min(self.page_bytes(), pages * size)
+        kept = self._fitting(context_tokens)
+        tokens = kept[-1] if kept else 0
+        if len(kept) == len(self._held_cuts) or not self._arena.backend.frees_ranges:
+            return self.page_bytes()
+        spec, session, size = self._arena.spec, self._session, self._arena.backend.page_bytes
+        if isinstance(session, QuantisedSession):  # of its own rows some may come back from the codes
+            pager, needed = session.body.pager, coded_rows(spec, tokens) * coded_row_bytes(spec)
+        else:
+            pager, needed = session.pager, tokens * spec.row_bytes
+        return self.page_bytes() - max(0, pager.committed - max(1, -(-needed // size))) * size
 
     def resize_window(self, context_tokens: int) -> None:
-        """Hold `context_tokens` positions, at most as many as at the start; whole chunks that fit are kept.
+        """Hold `context_tokens` positions from now on, at most as many as at the start; whole chunks that fit are kept.
 
-        A reply that is being read ends. Raises PagesError where there is no memory: the window is then the old one,
-        and empty.
+        Nothing moves and nothing is copied: the pages behind what is kept are given back. A reply that is being read
+        ends.
         """
         self._call += 1
-        spec = self._arena.spec
-        cuts = [cut for cut in self._held_cuts if cut < context_tokens]
-        ids = self._held[: cuts[-1] if cuts else 0]
-        self._session.truncate_to(len(ids))
-        # By way of the host: who shrinks has no memory to spare on the device.
-        parts, state = [part.to("cpu", copy=True) for part in self._session.contents()], self._session.state()
-        spec = replace(spec, positions=min(context_tokens, self._decoder.positions))
-        self._replace_arena(spec, lambda: self._session.place_rows(parts[0], state, *parts[1:]))
-        self._held, self._held_cuts = ids, cuts
+        self._window_tokens = min(context_tokens, self._arena.spec.positions)
+        cuts = self._fitting(context_tokens)
+        if cuts == self._held_cuts:
+            return
+        self._held, self._held_cuts = self._held[: cuts[-1] if cuts else 0], cuts
+        self._session.truncate_to(len(self._held))
+        self._session.trim()
+
+    @property
+    def kv_dtype(self) -> KvDtype:
+        """How the conversation is held now."""
+        return "auto" if self._arena.spec.body is None else self._arena.spec.body.code
 
     def int8_frees_bytes(self) -> int:
         """What of `page_bytes` would come free were the conversation held in int8, less the workspace that takes."""
+        taken = self.int8_takes_bytes()
+        return max(0, self.page_bytes() - taken) if taken else 0
+
+    def int8_takes_bytes(self) -> int:
+        """What `hold_as` takes before it gives the other pages back; 0 where the conversation is held in codes now."""
         spec, body, size = self._arena.spec, body_for("int8"), self._arena.backend.page_bytes
         if spec.body is not None or body is None:
             return 0
         spec, length = replace(spec, body=body), self._session.length
-        own = -(-body.exact_rows(length) * spec.row_bytes // size)
-        codes = max(1, -(-coded_rows(spec, body.coded(length)) * coded_row_bytes(spec) // size))
-        return max(0, self.page_bytes() - (own + codes) * size - spec.positions * spec.row_bytes // spec.layers)
+        own = 1 + -(-body.exact_rows(length) * spec.row_bytes // size)  # one each is committed ahead
+        codes = 1 + -(-coded_rows(spec, body.coded(length)) * coded_row_bytes(spec) // size)
+        return (own + codes) * size + spec.positions * spec.row_bytes // spec.layers
 
     def hold_as(self, kv_dtype: KvDtype) -> None:
         """Hold the conversation's keys and values so from now on.
 
         What is computed is kept where it is quantised now, and not where it was: that is read again. A reply that is
-        being read ends. Raises PagesError where there is no memory: the conversation is then held as before, and empty.
+        being read ends. The new session stands beside the old one until it is whole. Raises GpuError where there is no
+        memory for that: the conversation is then held as before.
         """
-        spec, body = self._arena.spec, body_for(kv_dtype)
-        if spec.body == body:
+        body = body_for(kv_dtype)
+        if self._arena.spec.body == body:
             return
         self._call += 1
-        ids, cuts = (self._held, self._held_cuts) if spec.body is None else (list[int](), list[int]())
-        self._session.truncate_to(len(ids))
-        rows = self._session.rows().to("cpu", copy=True)
-
-        def fill() -> None:
-            step = max(1, len(ids)) if body is None else body.chunk
-            for begin in range(0, len(ids), step):
-                piece = rows[begin : begin + step]
-                self._session.append(piece[:, :, 0], piece[:, :, 1])
-
-        self._replace_arena(replace(spec, body=body), fill)
-        self._held, self._held_cuts = ids, cuts
+        is_kept = self._arena.spec.body is None
+        arena, session = open_session(replace(self._arena.spec, body=body))
+        try:
+            if is_kept:
+                self._session.truncate_to(len(self._held))
+                quantise(self._session, session)
+        except GpuError:
+            arena.close()
+            raise
+        before, self._arena, self._session = self._arena, arena, session
+        if not is_kept:
+            self._held, self._held_cuts = [], []
+        before.close()
 
     def enter_thread(self) -> None:
         """A second thread will work on the arena's pages, while nobody else does."""
@@ -264,23 +283,9 @@ class LocalLanguageModel:
 
     # -- prompts and chunks --------------------------------------------------------------------------------------
 
-    def _replace_arena(self, spec: ArenaSpec, fill: Callable[[], None]) -> None:
-        """Close the arena, open one of `spec` and `fill` its session; where that fails, one as it was, empty."""
-        self._held, self._held_cuts = [], []
-        before = self._arena
-        before.close()
-        try:
-            self._open_arena(spec)
-            fill()
-        except PagesError:
-            if self._arena is not before:
-                self._arena.close()
-            self._open_arena(before.spec)
-            raise
-
-    def _open_arena(self, spec: ArenaSpec) -> None:
-        self._arena = Arena.open(spec)
-        self._session = self._arena.session()
+    def _fitting(self, context_tokens: int) -> list[int]:
+        """The chunks that a window of that length keeps, with a token of room behind them."""
+        return [cut for cut in self._held_cuts if cut < context_tokens]
 
     def _keep_common(self, ids: list[int], cuts: list[int], *, limit: int) -> int:
         """Let the session hold the chunks that it, or a known prefix, shares with the plan, `limit` at most.
@@ -335,7 +340,20 @@ class LocalLanguageModel:
             return  # no room for the copied tail: it will be computed again, nothing worse
 
     def _plan(self, messages: Sequence[Message], *, generation: bool) -> tuple[list[int], list[int], int]:
-        return self._prompts.plan(messages, capacity=self._session.capacity, generation=generation)
+        ids, cuts, persona = self._prompts.plan(messages, capacity=self._window_tokens, generation=generation)
+        asked = len(ids) - max(persona, self._answered_tokens(messages)) if generation else 0
+        self.prompt_tokens = persona + asked
+        return ids, cuts, persona
+
+    def _answered_tokens(self, messages: Sequence[Message]) -> int:
+        """Where the last answer ends behind which somebody asks something; 0 where there is none."""
+        answers = [index for index, message in enumerate(messages[:-1]) if message.role == "assistant"]
+        if not answers:
+            return 0
+        try:
+            return len(self._prompts.encode(messages[: answers[-1] + 1], generation=False))
+        except GpuError:
+            return 0  # a template may refuse a history that ends here
 
 
 def default_threads() -> int:
@@ -374,4 +392,6 @@ def open_language_model(
         prepared = prepare_gguf(path, precision, cache_dir)
     else:
         raise WeightsError(f"There is no model at {path}", fix="Give a GGUF file or a Hugging Face model directory")
-    return LocalLanguageModel(prepared, device=device, context_tokens=context_tokens, kv_dtype=kv_dtype)
+    return LocalLanguageModel(
+        prepared, device=device, context_tokens=context_tokens, kv_dtype=kv_dtype, stamp=stamp_of(path)
+    )

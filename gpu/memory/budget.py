@@ -19,8 +19,6 @@ class Budget:
     """Taken in one step before a model loads: weights, workspace, and the arena where torch allocates it."""
     small_bytes: int
     """What torch takes beside the pool: it never cuts tensors of up to 1 MiB from a large block."""
-    arena_bytes: int
-    """What all sessions may hold together."""
     cap_bytes: int
 
     def __post_init__(self) -> None:
@@ -48,9 +46,9 @@ def budget_of(plan: Plan, *, arena_is_torchs: bool = True) -> Budget:
     if plan.request.kind != "cuda" or not plan.fits:
         raise GpuError("Only a plan that fits on a GPU makes a budget", fix="See: vivavoce plan")
     ledger = plan.ledgers[0]
-    arena = ledger.row("kv arena").size_bytes
-    planned = ledger.row("weights").size_bytes + ledger.row("workspace").size_bytes + (arena if arena_is_torchs else 0)
+    arena = plan.arena_bytes if arena_is_torchs else 0
+    planned = ledger.row("weights").size_bytes + ledger.row("workspace").size_bytes + arena
     request = plan.request
     small = small_blocks_bytes(request.shape, request.precision, request.positions)
     cap = planned + ledger.row("reserve").size_bytes // 2
-    return Budget(ledger.place.device, ledger.place.total_bytes, planned - small, small, arena, cap)
+    return Budget(ledger.place.device, ledger.place.total_bytes, planned - small, small, cap)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,9 +30,16 @@ def read_shape(path: Path) -> ModelShape:
     """
     if path.is_dir():
         return _hf_shape(path)
-    if not path.is_file():
+    if not path.exists():
         raise WeightsError(f"There is no model at {path}", fix="Give a GGUF file or a Hugging Face model directory")
+    _refuse_special(path)
     return _gguf_shape(path)
+
+
+def _refuse_special(path: Path) -> None:
+    """WeightsError for a pipe, which would be waited for, and for a device, which never ends."""
+    if path.exists() and not path.is_file():
+        raise WeightsError(f"{path} is no regular file", fix="Give a GGUF file or a Hugging Face model directory")
 
 
 def _gguf_shape(path: Path) -> ModelShape:
@@ -42,7 +50,7 @@ def _gguf_shape(path: Path) -> ModelShape:
             fields, tensors = _gguf_header(file)
     except OSError as error:
         raise WeightsError(f"Cannot read {path}: {error.strerror}", fix="Check the path and its permissions") from error
-    except (struct.error, KeyError, OverflowError, MemoryError, RecursionError) as error:
+    except (struct.error, KeyError, OverflowError, RecursionError) as error:
         raise WeightsError(f"{path.name} is truncated or corrupt ({error!r})", fix=_REFETCH) from error
     family = family_of_gguf(str(fields.get("general.architecture")))
     prefix = family.gguf_architecture
@@ -113,6 +121,8 @@ def _unpack(file: BinaryIO, form: str) -> tuple[Any, ...]:
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
+    if size > os.fstat(file.fileno()).st_size:  # or memory would be taken for it first
+        raise struct.error("the file ends inside its header")
     data = file.read(size)
     if len(data) != size:
         raise struct.error("the file ends inside its header")
@@ -121,6 +131,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 def _hf_shape(directory: Path) -> ModelShape:
     try:
+        _refuse_special(directory / "config.json")
         raw = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         tensors = {name: shape for path in _tensor_files(directory) for name, shape in _tensor_shapes(path).items()}
         config = config_from_hf(raw, ())
@@ -154,6 +165,7 @@ def _tensor_files(directory: Path) -> list[Path]:
 
 def _tensor_shapes(path: Path) -> Mapping[str, list[int]]:
     """Header of a safetensors file: its length in 8 bytes, then JSON."""
+    _refuse_special(path)
     with path.open("rb") as file:
         (size,) = _unpack(file, "<Q")
         if size > min(_MOST_HEADER_BYTES, path.stat().st_size):

@@ -1,12 +1,15 @@
 """The degrade ladder: under pressure give something up, one rung at a time, mildest first, and take it back later.
 
-What a rung frees is measured, before (on the objects that it would shrink) and after (in the free memory). A rung
-that frees nothing is not listed, and one that turns out to free nothing is undone and dropped.
+What a rung frees is measured, before (on the objects that it would shrink) and after (in the free memory), while
+nobody else works on what it shrinks. A rung that frees nothing, or that takes more than is free before it frees
+anything, is not listed. One that fails, or turns out to free nothing, is undone and left alone for a minute.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +18,9 @@ from gpu.memory.pressure import Level
 
 ORDER = ("spare pages", "window", "kv int8", "weights", "ear on the cpu", "smaller model", "llm on the cpu")
 """Every rung that may be registered, mildest first."""
+_RETRY_S = 60.0
+"""What stood in a rung's way (RAM, a busy card) may have gone by then; trying costs up to seconds of loading."""
+_LOG = logging.getLogger(__name__)
 
 
 class Rung(Protocol):
@@ -25,8 +31,21 @@ class Rung(Protocol):
         """One of `ORDER`."""
         ...
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether there is nothing to take back, and soon more to give up."""
+        ...
+
     def frees_bytes(self) -> int:
         """What `apply` would free now, from the real sizes; 0 where there is nothing to free."""
+        ...
+
+    def takes_bytes(self) -> int:
+        """What `apply` takes of the same memory before it frees any."""
+        ...
+
+    def hold(self) -> AbstractContextManager[bool]:
+        """Keep others off what the rung works on, without waiting; False where it is in use, or elsewhere."""
         ...
 
     def apply(self) -> None:
@@ -45,7 +64,6 @@ class LadderStep:
     rung: str
     action: str
     """`applied`, `undone`, or `failed`."""
-    expected_bytes: int
     freed_bytes: int
     reason: str = ""
 
@@ -82,8 +100,10 @@ class Ladder:
         self._wait_s = wait_s
         self._rungs: list[Rung] = []
         self._given: list[_Given] = []
-        self._stuck: list[Rung] = []
-        """Given up, and taking them back failed: they are left alone."""
+        self._left_alone_until_s: dict[str, float] = {}
+        """By name: those that failed."""
+        self._repeated = ""
+        """The repeatable rung of the last step, which lets the others go first now."""
         self._stepped_s: float | None = None
 
     def register(self, rung: Rung) -> None:
@@ -99,10 +119,10 @@ class Ladder:
 
     def applied(self) -> list[str]:
         """What is given up, in the order in which it was."""
-        return [rung.name for rung in (*self._stuck, *(given.rung for given in self._given))]
+        return [given.rung.name for given in self._given]
 
     def step(self, level: Level) -> LadderStep | None:
-        """One step down or up where it is time for one; None where nothing was done."""
+        """One step down or up where it is time for one; None where nothing was done. Raises nothing of a rung's."""
         now_s = self._clock_s()
         waits = self._stepped_s is not None and now_s - self._stepped_s < self._wait_s
         if waits and level is not Level.CRITICAL:
@@ -114,41 +134,74 @@ class Ladder:
         return done
 
     def _open_rungs(self) -> list[tuple[Rung, int]]:
-        given = [*self._stuck, *(entry.rung for entry in self._given)]
-        sizes = [(rung, rung.frees_bytes()) for rung in self._rungs if rung not in given]
-        return [(rung, size) for rung, size in sizes if size > 0]
+        given, free = self.applied(), max(0, self._free_bytes())
+        sizes = []
+        for rung in self._rungs:
+            if rung.name in given or self._is_left_alone(rung):
+                continue
+            try:
+                size = rung.frees_bytes()
+                if size > 0 and rung.takes_bytes() <= free:
+                    sizes.append((rung, size))
+            except Exception as error:  # what it works on may be replaced while it is asked
+                self._leave_alone(rung, error)
+        return sizes
 
     def _down(self) -> LadderStep | None:
-        for rung, expected in self._open_rungs():
-            before = self._held_bytes()
-            try:
-                rung.apply()
-            except GpuError as error:
-                self._rungs.remove(rung)
-                return LadderStep(rung.name, "failed", expected, 0, error.message)
-            freed = before - self._held_bytes()
-            if freed > 0:
-                self._given.append(_Given(rung, freed))
-                return LadderStep(rung.name, "applied", expected, freed)
-            self._rungs.remove(rung)
-            return self._drop(rung, expected, freed)
+        rungs = [rung for rung, _ in self._open_rungs()]
+        rungs.sort(key=lambda rung: rung.name == self._repeated)
+        for rung in rungs[:1]:
+            with rung.hold() as is_held:
+                if not is_held or rung.name not in dict(self.listed()):
+                    return None  # in use, or changed by who used it until now
+                done = self._apply(rung)
+            self._repeated = rung.name if rung.is_repeatable else ""
+            return done
         return None
 
-    def _drop(self, rung: Rung, expected: int, freed: int) -> LadderStep:
+    def _apply(self, rung: Rung) -> LadderStep:
+        before = self._held_bytes()
+        try:
+            rung.apply()
+        except Exception as error:
+            return self._leave_alone(rung, error)
+        freed = before - self._held_bytes()
+        if freed > 0:
+            if not rung.is_repeatable:
+                self._given.append(_Given(rung, freed))
+            return LadderStep(rung.name, "applied", freed)
         try:
             rung.undo()
-        except GpuError as error:
-            return LadderStep(rung.name, "failed", expected, freed, f"it freed nothing and stays: {error.message}")
-        return LadderStep(rung.name, "failed", expected, freed, "it freed nothing")
+        except Exception as error:
+            self._given.append(_Given(rung, 0))
+            return self._leave_alone(rung, error, "it freed nothing and stays: ")
+        self._left_alone_until_s[rung.name] = self._clock_s() + _RETRY_S
+        return LadderStep(rung.name, "failed", freed, "it freed nothing")
 
     def _back(self) -> LadderStep | None:
         """Undo the last one where enough stays free afterwards, or it would be given up again at once."""
-        if not self._given or self._free_bytes() - self._given[-1].freed_bytes < self._calm_bytes:
+        last = next((given for given in reversed(self._given) if not self._is_left_alone(given.rung)), None)
+        if last is None or self._free_bytes() - last.freed_bytes < self._calm_bytes:
             return None
-        last, before = self._given.pop(), self._held_bytes()
-        try:
-            last.rung.undo()
-        except GpuError as error:
-            self._stuck.append(last.rung)
-            return LadderStep(last.rung.name, "failed", last.freed_bytes, 0, error.message)
-        return LadderStep(last.rung.name, "undone", last.freed_bytes, before - self._held_bytes())
+        with last.rung.hold() as is_held:
+            if not is_held:
+                return None
+            before = self._held_bytes()
+            try:
+                last.rung.undo()
+            except Exception as error:
+                return self._leave_alone(last.rung, error)
+            taken = self._held_bytes() - before
+        self._given.remove(last)
+        return LadderStep(last.rung.name, "undone", -taken)
+
+    def _is_left_alone(self, rung: Rung) -> bool:
+        return self._clock_s() < self._left_alone_until_s.get(rung.name, 0.0)
+
+    def _leave_alone(self, rung: Rung, error: Exception, before: str = "") -> LadderStep:
+        """Try it again later: GpuError says why it failed, anything else is a bug, and neither may end the others."""
+        self._left_alone_until_s[rung.name] = self._clock_s() + _RETRY_S
+        if isinstance(error, GpuError):
+            return LadderStep(rung.name, "failed", 0, before + error.message)
+        _LOG.error("the rung %r failed", rung.name, exc_info=error)
+        return LadderStep(rung.name, "failed", 0, f"{before}{type(error).__name__}: {error}")

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from gpu.kv.codes import coded_spec
+from gpu.kv.pages_host import GRANULARITY_BYTES
 from gpu.kv.spec import ArenaSpec, KvDtype, body_for, page_bytes_for
 from gpu.llm.weights.prepare import Precision
 from gpu.memory.shapes import ModelShape
@@ -19,6 +20,8 @@ DeviceKind = Literal["cuda", "cpu"]
 MIB = 1 << 20
 PAGE_BYTES = 2 * MIB
 """Granularity of CUDA's physical pages and of torch's large allocations."""
+_SHARERS = 2
+"""Beside a full session: the persona's prefix, and the fork that a snapshot is written from."""
 PREFILL_TOKENS = 256
 """Longest chunk of a prompt in one forward pass (gpu/llm/prompts.py)."""
 
@@ -82,19 +85,34 @@ def row_bytes(shape: ModelShape, precision: Precision) -> int:
     return shape.row_elements * number_bytes(precision)
 
 
+def kv_page_bytes(shape: ModelShape, precision: Precision, kind: DeviceKind) -> int:
+    """Bytes of one page of the arena."""
+    return page_bytes_for(row_bytes(shape, precision), PAGE_BYTES if kind == "cuda" else GRANULARITY_BYTES)
+
+
 def kv_bytes(
-    shape: ModelShape, precision: Precision, sessions: int, context_tokens: int, kv_dtype: KvDtype = "auto"
+    shape: ModelShape,
+    precision: Precision,
+    sessions: int,
+    context_tokens: int,
+    kv_dtype: KvDtype = "auto",
+    kind: DeviceKind = "cuda",
 ) -> int:
-    """The arena with every session full: token-major rows, whole pages; quantised ones hold rows of codes as well."""
+    """The most that the arena holds: every session full, its persona a prefix, and a snapshot of it being written.
+
+    Token-major rows in whole pages; quantised sessions hold rows of codes as well, in pages of their own. Who goes back
+    and rewrites what is shared may need more: there the arena keeps to its budget (`gpu.kv.quota`).
+    """
     body = body_for(kv_dtype)
     rows = context_tokens if body is None else body.exact_rows(context_tokens)
-    page = page_bytes_for(row_bytes(shape, precision), PAGE_BYTES)
-    held = _up(rows * row_bytes(shape, precision), page)
+    page = kv_page_bytes(shape, precision, kind)
+    own = -(-rows * row_bytes(shape, precision) // page)
+    pages = own + _SHARERS  # who shares has a copy of the last page
     if body is not None:
-        spec = ArenaSpec(shape.layers, shape.kv_heads, shape.head_dim, context_tokens, body=body)
-        codes = coded_spec(spec)
-        held += _up(codes.positions * 2 * codes.head_dim, page)
-    return sessions * held
+        codes = coded_spec(ArenaSpec(shape.layers, shape.kv_heads, shape.head_dim, context_tokens, body=body))
+        pages += -(-codes.positions * codes.row_elements // page)
+        pages += _SHARERS * own  # the rows move down as they are quantised, so those who share keep copies of all
+    return sessions * pages * page
 
 
 def workspace_bytes(

@@ -17,7 +17,8 @@ from gpu.memory.preflight import PeakKey
 _LOG = logging.getLogger(__name__)
 _WAIT_S = 0.2
 """For another process's lock. The planner answers people, so it does not wait long."""
-_KEPT_RUNS = 20
+_KEPT_RUNS = 5
+"""More would keep one odd run for weeks."""
 _COLUMNS = "stage, model, precision, context_tokens, device, version"
 _TABLE = f"""
 CREATE TABLE IF NOT EXISTS peaks (
@@ -30,7 +31,7 @@ _WHERE = "stage = ? AND model = ? AND precision = ? AND context_tokens = ? AND d
 
 
 class Peaks:
-    """The largest of the last 20 runs of each key. Every call opens the file and closes it: nothing is held."""
+    """The largest of the last 5 runs of each key. Every call opens the file and closes it: nothing is held."""
 
     def __init__(self, path: Path, clock_s: Callable[[], float] = time.time) -> None:
         self.path = path
@@ -42,7 +43,8 @@ class Peaks:
             return None
         try:
             with self._open() as base:
-                row = base.execute(f"SELECT MAX(peak_bytes) FROM peaks WHERE {_WHERE}", _values(key)).fetchone()
+                last = f"SELECT peak_bytes FROM peaks WHERE {_WHERE} ORDER BY recorded_s DESC, rowid DESC LIMIT ?"
+                row = base.execute(f"SELECT MAX(peak_bytes) FROM ({last})", (*_values(key), _KEPT_RUNS)).fetchone()
         except (sqlite3.Error, OSError) as error:
             self._excuse("read", error)
             return None

@@ -7,6 +7,7 @@ segments), and if another program was faster the refusal comes here and not at s
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol
 
 from gpu.errors import GpuError
@@ -27,6 +28,10 @@ class Allocator(Protocol):
 
     def fill_cache(self, device: str, size_bytes: int) -> None:
         """Bring one block into the cache. Raises RuntimeError where there is none of that size."""
+        ...
+
+    def empty_cache(self) -> None:
+        """Give the driver back whatever no tensor holds."""
         ...
 
 
@@ -52,6 +57,12 @@ class TorchAllocator:
         block = torch.empty(size_bytes, dtype=torch.uint8, device=device)
         del block  # its memory stays with torch: that is the pool
         torch.cuda.reset_peak_memory_stats(device)  # what a run takes is counted from here on
+
+    def empty_cache(self) -> None:
+        """Give the driver back whatever no tensor holds."""
+        import torch
+
+        torch.cuda.empty_cache()
 
 
 class Pools:
@@ -79,6 +90,16 @@ class Pools:
                 fix="Another program was faster: close it, or start again",
             ) from error
         self._budgets[budget.device] = budget
+
+    def give_back(self, device: str) -> None:
+        """The pool that was taken on this GPU, or was to be, and its cap: nothing loads there after all.
+
+        What tensors hold still stays. Raises nothing: who gives back has another error to tell.
+        """
+        self._budgets.pop(device, None)
+        with suppress(RuntimeError):  # a GPU that failed may refuse this too
+            self._allocator.empty_cache()
+            self._allocator.cap(device, 1.0)
 
     def budget(self, device: str) -> Budget | None:
         """What was taken on this GPU, None where nothing was."""

@@ -1,19 +1,41 @@
-"""The rungs of the degrade ladder that can be carried out today: spare pages, a smaller window, the CPU."""
+"""The rungs of the degrade ladder that can be carried out today: spare pages, a smaller window, int8, the CPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 from gpu.kv.spec import KvDtype
 
+QUESTION_TOKENS = 256
+"""Room that a window leaves for a question that is longer than the last one."""
 
-class Windowed(Protocol):
-    """A language model whose conversation window can be made anew."""
+
+class Tended(Protocol):
+    """A language model on which a second thread works while it answers nobody."""
+
+    @property
+    def device(self) -> str:
+        """Where it lies now, by torch's name."""
+        ...
+
+    def hold(self) -> AbstractContextManager[bool]:
+        """Keep it for this thread, without waiting; False where it is in use."""
+        ...
+
+
+class Windowed(Tended, Protocol):
+    """A language model whose conversation window can be made smaller."""
 
     @property
     def window_tokens(self) -> int:
         """Positions that the session can hold."""
+        ...
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of the last prompt, what no shorter history leaves out: the persona and the question."""
         ...
 
     def window_bytes(self, context_tokens: int) -> int:
@@ -21,14 +43,11 @@ class Windowed(Protocol):
         ...
 
     def resize_window(self, context_tokens: int) -> None:
-        """Replace the session by one of that length, which holds what fits of the old one's content.
-
-        Raises GpuError where there is no memory for it; the model then has the window that it had.
-        """
+        """Let the session hold so many positions from now on, and keep what fits of its content, where it is."""
         ...
 
 
-class Spared(Protocol):
+class Spared(Tended, Protocol):
     """A language model with pages that hold no token of the conversation."""
 
     def spare_bytes(self) -> int:
@@ -40,11 +59,15 @@ class Spared(Protocol):
         ...
 
 
-class Quantisable(Protocol):
+class Quantisable(Tended, Protocol):
     """A language model that can hold its conversation in one byte a number."""
 
     def int8_frees_bytes(self) -> int:
         """What would come free; 0 where it is held so already."""
+        ...
+
+    def int8_takes_bytes(self) -> int:
+        """What is needed beside the conversation as it is held now, until it is quantised."""
         ...
 
     def hold_as(self, kv_dtype: KvDtype) -> None:
@@ -55,17 +78,44 @@ class Quantisable(Protocol):
         ...
 
 
-class SpareRung:
+class _ModelRung:
+    """Frees memory of the device on which the model lies when the rung is made; elsewhere it has nothing to free."""
+
+    is_repeatable = False
+
+    def __init__(self, model: Tended) -> None:
+        self._tended = model
+        self._home = model.device
+
+    @property
+    def is_home(self) -> bool:
+        """Whether the model lies there now."""
+        return self._tended.device == self._home
+
+    def takes_bytes(self) -> int:
+        """Nothing."""
+        return 0
+
+    @contextmanager
+    def hold(self) -> Iterator[bool]:
+        """As `Tended.hold`; False also where the model is elsewhere."""
+        with self._tended.hold() as is_held:
+            yield is_held and self.is_home
+
+
+class SpareRung(_ModelRung):
     """Pages that hold nothing now."""
 
     name = "spare pages"
+    is_repeatable = True
 
     def __init__(self, model: Spared) -> None:
+        super().__init__(model)
         self._model = model
 
     def frees_bytes(self) -> int:
         """All of them."""
-        return self._model.spare_bytes()
+        return self._model.spare_bytes() if self.is_home else 0
 
     def apply(self) -> None:
         """Give them back."""
@@ -75,20 +125,22 @@ class SpareRung:
         """Nothing to do: the next tokens bring their pages."""
 
 
-class WindowRung:
-    """Half of the window, but never less than `least_tokens`."""
+class WindowRung(_ModelRung):
+    """Half of the window, but never less than `least_tokens`, nor than the prompt and a reply of `reply_tokens`."""
 
     name = "window"
 
-    def __init__(self, model: Windowed, *, least_tokens: int) -> None:
+    def __init__(self, model: Windowed, *, least_tokens: int, reply_tokens: int = 0) -> None:
+        super().__init__(model)
         self._model = model
         self._least_tokens = least_tokens
+        self._reply_tokens = reply_tokens
         self._before_tokens = 0
 
     def frees_bytes(self) -> int:
         """The difference of the two windows."""
         model = self._model
-        return model.window_bytes(model.window_tokens) - model.window_bytes(self._smaller())
+        return model.window_bytes(model.window_tokens) - model.window_bytes(self._smaller()) if self.is_home else 0
 
     def apply(self) -> None:
         """Shrink it."""
@@ -100,21 +152,26 @@ class WindowRung:
         self._model.resize_window(self._before_tokens)
 
     def _smaller(self) -> int:
-        now = self._model.window_tokens
-        return min(now, max(self._least_tokens, now // 2))
+        now, prompt = self._model.window_tokens, self._model.prompt_tokens + self._reply_tokens + QUESTION_TOKENS
+        return min(now, max(self._least_tokens, prompt, now // 2))
 
 
-class KvRung:
+class KvRung(_ModelRung):
     """The conversation in int8, but for its first and its last tokens."""
 
     name = "kv int8"
 
     def __init__(self, model: Quantisable) -> None:
+        super().__init__(model)
         self._model = model
 
     def frees_bytes(self) -> int:
         """About half of it in bf16, three quarters in float32."""
-        return self._model.int8_frees_bytes()
+        return self._model.int8_frees_bytes() if self.is_home else 0
+
+    def takes_bytes(self) -> int:
+        """The quantised conversation stands beside the other one until it is whole."""
+        return self._model.int8_takes_bytes()
 
     def apply(self) -> None:
         """Quantise it."""
@@ -129,6 +186,7 @@ class CpuRung:
     """The language model is loaded again on the CPU and takes over there, and on the GPU to take it back."""
 
     name = "llm on the cpu"
+    is_repeatable = False
 
     def __init__(self, held_bytes: Callable[[], int], move: Callable[[str], None]) -> None:
         """`held_bytes`: what the model holds on the GPU now; `move(device)` returns when it talks from there."""
@@ -138,6 +196,14 @@ class CpuRung:
     def frees_bytes(self) -> int:
         """All that it holds there."""
         return self._held_bytes()
+
+    def takes_bytes(self) -> int:
+        """Nothing there; `move` looks at the memory that it moves to."""
+        return 0
+
+    def hold(self) -> AbstractContextManager[bool]:
+        """The model talks on while its successor loads: `move` itself waits for the exchange."""
+        return nullcontext(True)
 
     def apply(self) -> None:
         """Leave the GPU."""

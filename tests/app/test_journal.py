@@ -88,8 +88,9 @@ def test_what_is_no_journal_is_left_as_it_is_also_its_last_line(tmp_path: Path, 
     """A line without an end is dropped only from a journal."""
     path = tmp_path / "precious"
     path.write_bytes(content)
-    with pytest.raises(AgentError, match="is not a journal"):
+    with pytest.raises(AgentError) as refused:
         Journal(path)
+    assert str(refused.value) == f"{path} is not a journal. Name another with --journal"
     assert path.read_bytes() == content
     assert [found.name for found in tmp_path.iterdir()] == ["precious"]
 

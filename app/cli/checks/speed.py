@@ -1,4 +1,4 @@
-"""How fast the models run here, whether that is fast enough to talk, and the memory that they want."""
+"""How fast the models run here, and whether that is fast enough to talk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from importlib.util import find_spec
 
 from app.bench.rtf import Job, Speed, measure
-from app.cli.checks.check import GIGABYTE, MEGABYTE, Check
+from app.cli.checks.check import Check
 from app.cli.checks.models import configured
 from app.cli.checks.system import cores
 from app.cli.models import open_store
@@ -30,8 +30,6 @@ _SPARE = 0.8
 """Share of the cores that the sum may take: the rest is for sound server, screen and whoever else is there."""
 _CHILD_LIMIT_S = 120.0
 _EAR_ROLES = ("ear", "vad", "denoise")
-_PROCESSES_BYTES = 1.0e9
-"""Four Python processes with their libraries, torch among them."""
 
 
 def measured(config: Config) -> list[Speed]:
@@ -85,10 +83,9 @@ def _in_child(job: Job) -> Speed:
 
 
 def checks(config: Config, speeds: Sequence[Speed]) -> Iterator[Check]:
-    """Speeds, verdict, memory; without speeds (`--quick`) only the memory, by the size of the files."""
+    """Speeds and verdict."""
     yield from (_speed(speed) for speed in speeds)
     yield verdict(config, speeds, cores())
-    yield _memory(config, speeds)
 
 
 def _speed(speed: Speed) -> Check:
@@ -157,35 +154,3 @@ def _first_sound_ms(config: Config, mine: Mapping[str, Speed]) -> float:
     llm, clause_s = mine["llm"], FIRST_CLAUSE_TOKENS / SPEECH_TOKENS_PER_S
     work_s = mine["turn"].wall_s + mine["asr"].wall_s + (FIRST_CLAUSE_TOKENS - 1) / llm.tokens_per_s
     return config.turn.min_silence_ms + llm.first_ms + (work_s + mine["tts"].rtf * clause_s) * 1000
-
-
-def _memory(config: Config, speeds: Sequence[Speed]) -> Check:
-    try:
-        import psutil
-    except ImportError:
-        return Check("memory", "warning", "unknown", "Run: pip install psutil")
-    memory = psutil.virtual_memory()
-    wanted_bytes, how = _wanted_bytes(config, speeds)
-    figures = {"available_bytes": memory.available, "total_bytes": memory.total, "wanted_bytes": wanted_bytes}
-    found = (
-        f"{memory.available / GIGABYTE:.1f} of {memory.total / GIGABYTE:.1f} GB available, "
-        f"a conversation takes about {wanted_bytes / MEGABYTE:.0f} MB ({how})"
-    )
-    if memory.available < wanted_bytes:
-        return Check("memory", "problem", found, "Close programs, or use smaller models", figures)
-    return Check("memory", "ok", found, "", figures)
-
-
-def _wanted_bytes(config: Config, speeds: Sequence[Speed]) -> tuple[int, str]:
-    """Bytes of the whole conversation, and how they were found."""
-    peaks = [speed.peak_bytes for speed in speeds if speed.is_configured and speed.role not in ("vad", "denoise")]
-    if peaks and all(peaks):
-        return sum(peaks), "measured, each model by itself"
-    store, files_bytes = open_store(config), 0
-    for role, name in configured(config).items():
-        try:
-            paths = choose(name, role, store).parts.values()
-        except ModelStoreError:
-            continue
-        files_bytes += sum(path.stat().st_size for path in paths if path.is_file())
-    return int(_PROCESSES_BYTES + 2 * files_bytes), "estimated from the files"

@@ -44,7 +44,9 @@ def checks(loaded: Loaded) -> Iterator[Check]:
     yield _cores()
     yield threads(loaded.config, os.environ, cores())
     yield _shared_memory()
-    yield disk("disk of the models", open_store(loaded.config).root, _STORE_BYTES, "VIVAVOCE_STORE")
+    store = open_store(loaded.config).root
+    yield disk("disk of the models", store, _STORE_BYTES, "VIVAVOCE_STORE")
+    yield store_folder(store)
     yield disk("disk of the data", where.data, _DATA_BYTES, "paths.data")
     yield data_folder(where.data)
 
@@ -57,6 +59,16 @@ def data_folder(folder: Path) -> Check:
         fix = "Mend its permissions, set paths.data, or name a file with --journal"
         return Check("folder of the data", "problem", error.message, fix)
     return Check("folder of the data", "ok", f"{folder} can be written")
+
+
+def store_folder(folder: Path) -> Check:
+    """Whether models can be fetched: one that cannot be written serves what it holds, so it is only a note."""
+    try:
+        check_folder(folder)
+    except AgentError as error:
+        fix = "It serves what it holds; to fetch or mend models, mend its permissions or set VIVAVOCE_STORE"
+        return Check("folder of the models", "warning", error.message, fix)
+    return Check("folder of the models", "ok", f"{folder} can be written")
 
 
 def configuration(loaded: Loaded) -> Check:

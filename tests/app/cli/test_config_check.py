@@ -60,3 +60,10 @@ def test_a_misspelt_variable_is_a_note(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setenv("VIVAVOCE_LLM_SEED", "7")
     assert main(["config", "check"]) == 0
     assert "note: the variable VIVAVOCE_LLM_SEED is not read." in capsys.readouterr().out
+
+
+def test_a_file_that_was_named_is_read_whatever_kind_of_file_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", "--config", "/dev/null"]) == 0
+    assert "User file: /dev/null (read)" in capsys.readouterr().out
+    assert main(["config", "check"]) == 0
+    assert "(not there, defaults apply)" in capsys.readouterr().out

@@ -144,6 +144,16 @@ def test_a_misspelt_variable_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Did you mean VIVAVOCE__LLM__SEED?" in check.fix
 
 
+def test_a_store_that_cannot_be_written_is_a_note(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="ascii")
+    check = system.store_folder(tmp_path / "file" / "store")
+    assert check.status == "warning"
+    assert "cannot be written" in check.found
+    assert "VIVAVOCE_STORE" in check.fix
+    assert system.store_folder(tmp_path / "not" / "yet").status == "ok"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 class _Usage(NamedTuple):
     free: int
 
@@ -283,7 +293,6 @@ def test_every_installed_model_is_measured(
     loads = verdict["figures"]["loads"]
     assert loads["llm"] == pytest.approx(speed.SPEECH_TOKENS_PER_S / figures["llm"]["tokens_per_s"], abs=1e-3)
     assert verdict["figures"]["total"] == pytest.approx(sum(loads.values()), abs=1e-3)
-    assert "measured" in rows["memory"][0]["found"]
 
 
 def _speeds(**changes: dict[str, Any]) -> list[Speed]:
@@ -334,13 +343,6 @@ def test_a_model_that_ends_its_process_does_not_end_the_doctor(tmp_path: Path, m
     result = speed._in_child(job)
     assert result.problem == "the process that ran it died or took minutes"
     assert speed._speed(result).status == "warning"
-
-
-def test_memory_that_does_not_suffice_is_a_problem() -> None:
-    speeds = [Speed(role, role, True, 1, peak_bytes=2**50) for role in ("ear", "llm")]
-    check = speed._memory(_loaded().config, speeds)
-    assert (check.status, check.fix) == ("problem", "Close programs, or use smaller models")
-    assert check.figures["wanted_bytes"] == 2**51
 
 
 # --- children ----------------------------------------------------------------------------------------------

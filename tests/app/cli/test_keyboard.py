@@ -61,12 +61,32 @@ def test_a_pipe_is_read_line_by_line_without_waiting_and_its_end_is_no_quit() ->
 def test_a_line_without_end_does_not_fill_the_memory() -> None:
     reading, writing = os.pipe()
     with open(reading) as stdin, open(writing, "wb", buffering=0) as other:
-        keyboard, taken = Keyboard(stdin), 0
+        keyboard, remarks = Keyboard(stdin), []
         for _ in range(20):
             other.write(b"x" * 4096)
-            taken += sum(map(len, keyboard.lines()))
+            assert keyboard.lines() == []
+            remarks.append(keyboard.remark)
             assert len(keyboard._rest) <= 16_384
-        assert taken > 60_000
+        assert [bool(remark) for remark in remarks].count(True) == 1
+        other.write(b"its end\nhello\n")
+        assert (keyboard.lines(), keyboard.remark) == (["hello"], "")
+
+
+@pytest.mark.parametrize("character", ["x", "é", "你", "👍"])
+@pytest.mark.parametrize("count", [5_462, 9_000, 300_000])
+def test_a_line_is_one_message_or_none_and_no_character_is_cut(tmp_path: Path, character: str, count: int) -> None:
+    path = tmp_path / "words"
+    path.write_text(f"before\n{character * count}\nbehind", encoding="utf-8")
+    found, remarks = [], []
+    with path.open() as stdin:
+        keyboard = Keyboard(stdin)
+        while keyboard.is_open:
+            found += keyboard.lines()
+            remarks += [keyboard.remark] if keyboard.remark else []
+    fits = len((character * count).encode()) <= 16_384
+    assert found == ["before", *([character * count] if fits else []), "behind"]
+    assert len(remarks) == (not fits)
+    assert all("16384 bytes" in remark for remark in remarks)
 
 
 def test_a_file_is_read_to_its_end(tmp_path: Path) -> None:

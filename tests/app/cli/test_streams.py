@@ -17,6 +17,7 @@ from app.cli.main import main
 from app.config.load import load_config
 from app.crash import describe_crash
 from app.errors import AgentError
+from app.models.store import Store
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -86,6 +87,22 @@ def test_a_terminal_that_cannot_show_a_character_shows_another(environment: dict
     assert 'prompt = "??"' in done.stdout
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="`ulimit -v` is Linux's")
+@pytest.mark.parametrize("limit_kib", [300_000, 700_000])
+def test_too_little_memory_is_exit_3_and_no_damaged_model(
+    limit_kib: int, environment: dict[str, str], model_store: Store
+) -> None:
+    """Whoever meets the limit first, the plan, a library or a model: it is said to be memory."""
+    if any(model_store.state(model) != "in place" for model in model_store.catalog.starters()):
+        pytest.skip("the starter set is not in the store")
+    environment["VIVAVOCE_STORE"] = str(model_store.root)
+    done = shell(f"ulimit -v {limit_kib}; vivavoce --simulate < /dev/null", environment)
+    assert done.returncode == 3, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("vivavoce: "))
+    assert "not enough memory" in line or "does not fit: memory has" in line
+    assert "fetch" not in line.lower()
+
+
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
@@ -93,7 +110,7 @@ def test_a_terminal_that_cannot_show_a_character_shows_another(environment: dict
         (OSError(errno.EROFS, "x", "/a"), "/a: read-only file system. Choose a place that you may write to"),
         (PermissionError(errno.EACCES, "x", "/a"), "/a: permission denied. Choose a place that you may write to"),
         (OSError(errno.EMFILE, "x"), "too many open files. Raise the limit on open files (ulimit -n 1024)"),
-        (MemoryError(), "the memory does not suffice. Close other programs, or raise the limit (ulimit -v)"),
+        (MemoryError(), "not enough memory. Close other programs, or raise the limit (ulimit -v)"),
         (ImportError("libtorch.so: failed to map\nmore", name="torch._C"),
          "a library cannot be loaded: libtorch.so: failed to map. Install it again (make run), or allow more memory "
          "(ulimit -v)"),
@@ -108,7 +125,7 @@ def test_what_the_machine_is_to_blame_for_is_no_bug(
         raise error
 
     monkeypatch.setattr(main_module, "_talk", fail)
-    assert main([]) == 2
+    assert main([]) == (3 if isinstance(error, MemoryError) else 2)
     assert capsys.readouterr().err == f"vivavoce: {sentence}\n"
 
 

@@ -16,6 +16,8 @@ from app.cli.keyboard import Keyboard
 from app.cli.main import main
 from app.engine.live import _no_interrupt
 from app.samples import sample_questions
+from audio.io.identity import DeviceInfo
+from audio.io.server import ServerView
 
 ENDING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
@@ -187,3 +189,58 @@ def test_a_fast_run_tells_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["--input", sample, "--fast"]) == 130
     assert len(told) == 1
     assert told[0] > 16_000
+
+
+def test_a_line_that_is_too_long_is_refused_in_a_sentence_and_the_next_one_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken: list[object] = []
+
+    def talk(args: object, config: object, face: talk_module._Face) -> int:
+        while face.keyboard.is_open:
+            taken.extend(face.typed())
+        return 0
+
+    monkeypatch.setattr(talk_module, "_talk_live", talk)
+    (tmp_path / "words").write_text("é" * 300_000 + "\nhello\n")
+    with (tmp_path / "words").open() as words:
+        monkeypatch.setattr(sys, "stdin", words)
+        assert main(["--journal", str(tmp_path / "j.jsonl")]) == 0
+    assert [str(command) for command in taken] == ["SayText(text='hello')"]
+    assert capsys.readouterr().out == "warning: a line of more than 16384 bytes was not taken; shorten it\n"
+
+
+def _device(index: int, name: str, inputs: int, outputs: int) -> DeviceInfo:
+    return DeviceInfo(index, name, "ALSA", inputs, outputs, 48_000.0, inputs > 0, outputs > 0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--input-device", "nonesuch"], "no input device matches 'nonesuch'"),
+        (["--output-device", "nonesuch"], "no output device matches 'nonesuch'"),
+        (["--set", "asr.model=nonesuch"], "'nonesuch'"),
+        (["--set", "asr.model=/no/such/folder"], "there is no such file or folder"),
+    ],
+)
+@pytest.mark.parametrize("has_server", [False, True])
+def test_a_name_that_is_wrong_is_told_before_anything_is_promised(
+    flags: list[str],
+    sentence: str,
+    has_server: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    devices = [_device(0, "Mic", 1, 0), _device(1, "Speaker", 0, 2)]
+    view = None
+    if has_server:  # to which PortAudio passes on any name
+        devices.append(_device(2, "pulse", 32, 32))
+        view = ServerView("a server", "", "", ())
+    monkeypatch.setattr(talk_module, "ask_in_child", lambda *_, **__: devices)
+    monkeypatch.setattr(talk_module, "look", lambda: (view, ""))
+    assert main(["--journal", str(tmp_path / "j.jsonl"), *flags]) == 2
+    talk_module.close_log()
+    told = capsys.readouterr()
+    assert sentence in told.err
+    assert "loading" not in told.out

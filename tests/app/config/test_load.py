@@ -90,6 +90,10 @@ def test_configuration_travels_to_another_process() -> None:
         ("memory.guard=perhaps", "memory.guard", "Allowed: true or false"),
         ("memory.tight_mb=-1", "memory.tight_mb", "Allowed: a whole number, 0 to 1048576"),
         ("memory.least_context_tokens=16", "memory.least_context_tokens", "Allowed: a whole number, 256 to 131072"),
+        ("memory.least_context_tokens=4096", "memory.least_context_tokens",
+         "Allowed: at most llm.context_tokens, which is 2048"),
+        ("personas.default.max_history_tokens=2049", "personas.default.max_history_tokens",
+         "Allowed: at most llm.context_tokens, which is 2048"),
         ("llm.snapshots=7", "llm.snapshots", "Allowed: true or false"),
         ("turn.preroll_ms=100", "turn.preroll_ms", "Allowed: a whole number, 250 to 2000"),
         ("persona=nobody", "persona", "Allowed: default, brief"),
@@ -106,6 +110,13 @@ def test_mistakes_in_flags(override: str, key: str, sentence: str) -> None:
     assert caught.value.key == key
     assert f"--set {override}" in caught.value.origin
     assert caught.value.exit_code == 2
+
+
+def test_defaults_give_way_to_a_smaller_window() -> None:
+    assert _load("llm.context_tokens=256").config.llm.context_tokens == 256
+    assert _load("llm.context_tokens=4096", "personas.default.max_history_tokens=4096")
+    with pytest.raises(ConfigError, match=r"personas\.x\.max_history_tokens cannot be 4000"):
+        _load("persona=x", "personas.x.prompt=Hi", "personas.default.max_history_tokens=4000")
 
 
 def test_mistake_in_a_file_names_the_line(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from app import events
@@ -58,8 +60,12 @@ class Talk:
         max_reply_tokens: int = 100,
         first_generation: int = 0,
         last_turn: int = 0,
+        lag_hops: int = 0,
     ) -> None:
+        """`lag_hops`: so far behind the loudspeaker is the ear."""
         block = RATE_HZ // 100
+        self._late: deque[np.void] = deque()
+        self._lag_hops = lag_hops
         self.mic = RecordRing(block_dtype(block), MIC_CAPACITY)
         self.playback = RecordRing(playback_dtype(block), PLAYBACK_CAPACITY)
         self.control = ControlWords()
@@ -112,7 +118,9 @@ class Talk:
         hop["speech_probability"] = 0.9 if voiced else 0.05
         hop["clean"] = near
         self.block += 1
-        self.conversation.hear(hop)
+        self._late.append(hop)
+        if len(self._late) > self._lag_hops:
+            self.conversation.hear(self._late.popleft())
         if command is not None:
             self.conversation.command(command)
         self.conversation.poll()

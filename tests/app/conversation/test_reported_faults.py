@@ -6,6 +6,7 @@ The list with its sources is in `tests/test_symptoms.py`.
 from __future__ import annotations
 
 import gc
+import math
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
@@ -145,6 +146,25 @@ def test_reply_interrupted_in_its_first_20_ms_is_not_missing_from_the_history(
     (said,) = one.of(events.AgentSaid)
     assert said.interrupted
     assert said.text.startswith(said.heard)
+
+
+@pytest.mark.parametrize("lag_ms", [0, 300, 800, 2400])
+def test_words_that_left_the_loudspeaker_while_the_ear_was_behind_are_in_the_history(
+    talk: Callable[..., Talk], lag_ms: int
+) -> None:
+    """A new ear, or a busy machine: the loudspeaker falls silent long before its silence is heard of."""
+    long_text = " ".join(f"word{number}" for number in range(40)) + "."
+    engines = replace(ENGINES, llm=StubLanguageModel(reply=long_text, first_token_ms=0))
+    one = talk(engines, lag_hops=lag_ms // 10)
+    one.say(800)
+    one.silence(4000 + 2 * lag_ms)
+    one.hop(command=StopSpeaking())
+    one.silence(lag_ms + 500)
+    played_ms = 10 * np.count_nonzero([np.any(block) for block in one.out])
+    assert played_ms > lag_ms + 1000
+    (exchange,) = one.history.exchanges
+    heard_words = math.ceil((played_ms - 10) / 200 - 0.5)  # without the block that fades; a word counts from its middle
+    assert exchange.heard.split() == long_text.split()[:heard_words]
 
 
 @pytest.mark.parametrize("lead_ms", [110, 60, 20, 0, -20])

@@ -63,6 +63,19 @@ def test_written_once_for_each_new_word_and_not_too_often(tmp_path: Path) -> Non
     assert world.inner._arena.stats().sessions == 1, "nothing is left of what was held for the file"
 
 
+def test_a_conversation_that_is_to_be_read_again_leaves_the_file_that_is_there(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert not world.keeper.look(), "there is nothing to keep yet"
+    world.model.warm(TALK)
+    assert world.keeper.look()
+    whole = world.path.read_bytes()
+    world.model.hold_as("int8")
+    world.model.hold_as("auto")
+    world.now_s = 100.0
+    assert not world.keeper.look()
+    assert world.path.read_bytes() == whole
+
+
 def test_never_while_somebody_waits(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.model.warm(TALK)

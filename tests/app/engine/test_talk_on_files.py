@@ -96,10 +96,13 @@ def test_a_paced_live_log_and_its_input_replay_to_the_same_decisions_and_audio(
     assert resampled.returncode == 0, resampled.stdout + resampled.stderr
     assert "same decisions" in resampled.stdout
     live, replayed = sf.read(wav, dtype="int16")[0], sf.read(again, dtype="int16")[0]
-    length = min(len(live), len(replayed))
-    np.testing.assert_array_equal(live[:length], replayed[:length])
-    assert not live[length:].any()
-    assert not replayed[length:].any()
+    np.testing.assert_array_equal(live, replayed)
+    whole = log.read_bytes()
+    log.write_bytes(whole[: whole.index(b"agent.voiced") + 2_000])  # as `kill -9` of the face leaves it
+    killed = vivavoce("replay", "--events", log, "--input", talk_wav)
+    assert killed.returncode == 0, killed.stdout + killed.stderr
+    assert "the session was killed" in killed.stdout
+    assert "same decisions" in killed.stdout
 
 
 def tone(rate_hz: int, channels: int = 1, seconds: float = 0.2) -> np.ndarray[Any, Any]:
@@ -179,3 +182,15 @@ def test_contradictions_are_refused_before_anything_loads(flags: list[str]) -> N
     done = vivavoce("--no-ui", *(known if flag == "IN" else flag for flag in flags), timeout_s=20)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_persona_that_leaves_no_room_is_refused_in_one_sentence_before_the_session_begins(models: None) -> None:
+    persona = f"personas.default.prompt={'You are a patient teacher. ' * 400}"
+    for flags in (["--input", sample_questions()[0].path, "--fast"], ["--simulate"]):
+        done = vivavoce("--no-ui", *flags, "--set", persona)
+        assert done.returncode == 2
+        (told,) = done.stderr.strip().splitlines()
+        assert "the persona default leaves no room for a question" in told
+        assert "llm.context_tokens" in told
+        assert "listening" not in done.stdout

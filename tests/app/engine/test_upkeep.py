@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +56,22 @@ def test_tasks_run_in_a_thread_and_one_that_fails_takes_nobody_with_it(caplog: p
     assert "failed and is not tried again" in caplog.text
     upkeep.take_events(0)
     assert upkeep.take_events(0) == []
+
+
+def test_what_is_done_once_at_the_beginning_is_not_held_for_life() -> None:
+    class Large:
+        def work(self) -> None:
+            done.set()
+
+    done, ticked, upkeep, large = threading.Event(), threading.Event(), Upkeep(interval_s=0.01), Large()
+    gone = weakref.ref(large)
+    upkeep.start([ticked.set], begin=[large.work])
+    del large
+    assert ticked.wait(_LIMIT_S)
+    gc.collect()
+    assert done.is_set()
+    assert gone() is None
+    upkeep.close(_LIMIT_S)
 
 
 def test_one_that_never_began_ends_at_once() -> None:
@@ -164,6 +182,87 @@ def test_an_engine_guards_keeps_and_records_by_its_configuration(tmp_path: Path)
     told.extend(upkeep.take_events(3))
     assert [event.rung for event in told if isinstance(event, events.MemoryDegraded)][-1] in ("window", "kv int8")
     assert Peaks(tmp_path / "peaks.sqlite").peak(stage_key(loaded.plan.request.stages[0])) == 7_000_000
+
+
+def test_a_model_that_was_replaced_is_freed(tmp_path: Path) -> None:
+    """Nothing that an engine keeps up holds the weights with which it began."""
+    pytest.importorskip("torch", reason="the decoder is torch")
+    pytest.importorskip("tokenizers", reason="makes the tokenizer")
+    from tiny_model import tiny_prepared
+
+    from app.engine.builder import Loaded, open_upkeep, places
+    from app.engine.relocation import Relocation
+    from app.engine.tended_model import TendedModel
+    from gpu.llm.model import LocalLanguageModel
+
+    def load(_: str) -> LocalLanguageModel:
+        return LocalLanguageModel(tiny_prepared(), context_tokens=512)
+
+    config = load_config(file=None, env={}, overrides=[f"paths.data={tmp_path}"]).config
+    loaded = Loaded(None, load("cpu"), [], plan_of(), {"asr": 7_000_000})  # type: ignore[arg-type]
+    model, gone = TendedModel(loaded.llm), weakref.ref(loaded.llm)
+    model.warm([Message("user", "hello"), Message("assistant", "yes")])
+    upkeep = open_upkeep(config, places(config, {}), loaded, model, tmp_path / "talk.kv")
+    del loaded
+    try:
+        upkeep.is_idle = True
+        _until((tmp_path / "talk.kv").exists)
+        Relocation(model, "cuda:0", load, lambda: 0).move("cpu")
+        gc.collect()
+        assert gone() is None
+    finally:
+        upkeep.close(_LIMIT_S)
+
+
+def test_a_gpu_that_fails_while_it_loads_gets_its_memory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pool and cap go when nothing of what was loaded is held any more, by the error neither."""
+    pytest.importorskip("torch", reason="the decoder is torch")
+    import gpu.device
+    import gpu.kv.pages_vmm
+    from app.engine import builder
+    from gpu.memory.pool import Pools
+
+    calls: list[str] = []
+
+    class Weights:
+        pass
+
+    class Card:
+        held: weakref.ref[Weights] | None = None
+
+        def free_bytes(self, device: str) -> int:
+            return 20 * _GIB
+
+        def cap(self, device: str, fraction: float) -> None:
+            calls.append(f"cap {device} {fraction == 1.0}")
+
+        def fill_cache(self, device: str, size_bytes: int) -> None:
+            calls.append("fill")
+
+        def empty_cache(self) -> None:
+            assert self.held is not None
+            calls.append(f"empty, held: {self.held() is not None}")
+
+    card = Card()
+
+    def load(config: object, path: Path, where: object, device: str) -> str:
+        weights = Weights()
+        if device == "cpu":
+            return "a model on the cpu"
+        card.held = weakref.ref(weights)
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(builder, "_load_llm", load)
+    monkeypatch.setattr(gpu.device, "choose_device", lambda _: ("cuda:0", ""))
+    monkeypatch.setattr(gpu.kv.pages_vmm, "open_vmm", lambda _: (None, "none here"))
+    monkeypatch.setattr("gpu.memory.pool.Pools", lambda: Pools(card))
+    config = load_config(file=None, env={}, overrides=[f"paths.data={tmp_path}"]).config
+    notices: list[str] = []
+    where = builder.places(config, {})
+    made = builder._open_llm(config, tmp_path, where, notices.append, plan_of("cuda"), avoids_gpu=False)
+    assert made == "a model on the cpu"  # type: ignore[comparison-overlap]
+    assert notices == ["the language model runs on the CPU: CUDA out of memory"]
+    assert calls == ["cap cuda:0 False", "fill", "empty, held: False", "cap cuda:0 True"]
 
 
 @pytest.mark.gpu

@@ -166,8 +166,13 @@ def test_read_only_store(on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch) -> No
 def test_store_path_that_is_a_file(on_disk: OnDisk) -> None:
     given = on_disk("voice")
     given.store.root.write_text("")
-    with pytest.raises(ModelStoreError, match="Check the disk"):
+    with pytest.raises(ModelStoreError, match=r"is no folder\. Set VIVAVOCE_STORE to a folder$"):
         given.run()
+    for root in (Path("/dev/null"), given.store.root / "below"):
+        given.store.root = root
+        with pytest.raises(ModelStoreError, match=f"The model store {root} is no folder") as refused:
+            given.run()
+        assert "Errno" not in str(refused.value)
 
 
 def test_leftovers_of_a_killed_fetch_are_swept(on_disk: OnDisk) -> None:

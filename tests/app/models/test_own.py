@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,21 @@ def _refused(configured: Path | str, role: str, store: Store, part: str) -> None
         choose(str(configured), role, store)
     assert caught.value.fix
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.timeout(20)
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, store: Store) -> None:
+    for name, role in (("a.gguf", "llm"), ("a.onnx", "tts"), ("a.onnx", "vad")):
+        pipe = tmp_path / role / name
+        pipe.parent.mkdir()
+        os.mkfifo(pipe)
+        for configured in (pipe, pipe.parent):
+            _refused(configured, role, store, "no regular file|holds neither|not one|it is no .onnx file")
+    folder = _hugging_face(tmp_path / "m").parent
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    _refused(folder, "llm", store, "no regular file")
 
 
 def test_gguf(tmp_path: Path, store: Store) -> None:

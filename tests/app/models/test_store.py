@@ -101,6 +101,19 @@ def test_remove_frees_and_a_second_remove_says_so(filled: Store) -> None:
         filled.remove("voice")
 
 
+@pytest.mark.parametrize("is_dangling", [False, True])
+def test_of_a_folder_that_lies_elsewhere_only_the_link_is_removed(
+    filled: Store, tmp_path: Path, is_dangling: bool
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (filled.root / "voice").rename(elsewhere)
+    (filled.root / "voice").symlink_to(tmp_path / "gone" if is_dangling else elsewhere)
+    before = sorted(path.name for path in elsewhere.iterdir())
+    assert filled.remove("voice") == 0
+    assert not (filled.root / "voice").is_symlink()
+    assert sorted(path.name for path in elsewhere.iterdir()) == before
+
+
 def _download(store: Store, data: bytes) -> None:
     """As a fetch leaves it that was cut."""
     (source,) = store.catalog["voice"].sources

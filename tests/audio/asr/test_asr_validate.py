@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from audio.asr import moonshine as moonshine_module
 from audio.asr import validate as validate_module
 from audio.asr.validate import KnownClip, read_clip, validate
-from audio.errors import AudioFileError, ModelFileError
+from audio.errors import AudioFileError, ModelFileError, NoMemoryError
 
 
 @pytest.fixture
@@ -100,3 +102,33 @@ def test_a_broken_clip_is_no_model_error(tmp_path: Path, content: bytes) -> None
     path.write_bytes(content)
     with pytest.raises(AudioFileError, match=r"clip\.wav"):
         read_clip(path)
+
+
+def _short_of_memory(*_: object, **__: object) -> None:
+    raise RuntimeError("Exception during initialization: std::bad_alloc")
+
+
+def test_want_of_memory_is_no_damaged_model(moonshine_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    sherpa_onnx = pytest.importorskip("sherpa_onnx")
+    monkeypatch.setattr(sherpa_onnx.OfflineRecognizer, "from_moonshine_v2", _short_of_memory)
+    with pytest.raises(NoMemoryError, match=r"not enough memory for encoder_model\.ort") as caught:
+        moonshine_module.MoonshineAsr(**moonshine_files)
+    assert caught.value.exit_code == 3
+    assert "fetch" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error", [NoMemoryError("not enough memory"), MemoryError(), RuntimeError("std::bad_alloc"),
+              RuntimeError("Failed to allocate memory for requested buffer of size 7")]
+)  # fmt: skip
+def test_want_of_memory_reaches_the_parent_as_such(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(validate_module, "create", fail)
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    with receiver, sender:
+        validate_module._decode_in_child(sender, "moonshine", {}, np.zeros(1, np.float32))
+        kind, message = receiver.recv()
+    assert kind is NoMemoryError
+    assert message.startswith("not enough memory")

@@ -44,17 +44,25 @@ def _answers_for_2_s(_: float, since_s: float) -> bool:
 
 
 def test_the_next_utterance_waits_for_the_answer_and_a_pause() -> None:
-    spec = ScriptSpec((Utterance(_sound(1.0)), Utterance(_sound(0.7))), lead_s=1.0, pause_s=1.5)
+    spec = ScriptSpec((Utterance(_sound(1.0)), Utterance(_sound(0.7))), lead_s=1.0, pause_s=1.5, last_pause_s=4.0)
     user, near = _talk(spec, _answers_for_2_s)
     first, second = user.spoken()
     assert first.onset_frames == first.start_frames == 16_000
     assert first.end_frames == 32_000
     assert second.start_frames == round((2.0 + 2.5 + 1.5) * _RATE_HZ)
     assert not second.is_interruption
-    assert len(near) == round((6.0 + 0.7 + 2.5 + 1.5) * _RATE_HZ) + _FRAMES
+    assert len(near) == round((6.0 + 0.7 + 2.5 + 4.0) * _RATE_HZ) + _FRAMES
     for utterance in (first, second):
         assert np.abs(near[utterance.start_frames : utterance.start_frames + 20]).max() > 0
         assert not near[utterance.end_frames : utterance.end_frames + 100].any()
+
+
+def test_a_pause_between_two_clauses_of_the_last_answer_is_not_its_end() -> None:
+    def pauses_for_5_s(_: float, since_s: float) -> bool:
+        return 0.5 <= since_s < 2.5 or 7.5 <= since_s < 9.0
+
+    _, near = _talk(ScriptSpec((Utterance(_sound(1.0)),), lead_s=0.0), pauses_for_5_s)
+    assert len(near) == round((1.0 + 9.0 + ScriptSpec(()).last_pause_s) * _RATE_HZ) + _FRAMES
 
 
 def test_silence_around_a_recording_is_not_speech() -> None:

@@ -7,6 +7,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ transformers = pytest.importorskip("transformers", minversion="5.24", reason="it
 from gpu.errors import ArenaFullError, GpuError  # noqa: E402
 from gpu.kv.arena import Arena, ArenaSpec  # noqa: E402
 from gpu.kv.hf_cache import ArenaCache, spec_for  # noqa: E402
+from gpu.kv.spec import BodySpec  # noqa: E402
 from gpu.kv.window import WindowSpec  # noqa: E402
 
 NEW_TOKENS = 200
@@ -388,6 +390,26 @@ def test_unrotated_keys_are_refused() -> None:
     arena = Arena.open(spec, page_bytes=4096)
     with pytest.raises(GpuError, match="rotated keys only"):
         ArenaCache(arena.session())
+    arena.close()
+
+
+def test_a_quantised_session_takes_a_long_prompt_in_passes_of_its_chunk() -> None:
+    """As docs/arena.md says; in one pass it is refused, and nothing has changed."""
+    model, ids = model_of("llama"), prompt(450, 3)
+    arena = Arena.open(replace(spec_of("llama", 1000), body=BodySpec("int8")))
+    cache, passes = (ArenaCache(arena.session(), model.config) for _ in range(2))
+    with pytest.raises(ArenaFullError, match="takes 256 tokens at once, not 450"):
+        greedy(model, ids, cache, 1)
+    assert cache.position == 0
+    found = greedy(model, ids, cache, 5, prefill_chunk_size=256)
+    for begin in (0, 256):
+        last = logits(model, ids[begin : begin + 256], passes)[-1]
+    assert passes.session.coded == 64  # type: ignore[attr-defined]  # what the second pass saw
+    for token in found[:-1]:
+        assert int(last.argmax()) == token
+        last = logits(model, [token], passes)[-1]
+    assert int(last.argmax()) == found[-1]
+    arena.check()
     arena.close()
 
 

@@ -164,7 +164,6 @@ ASKED = Message("user", "What do you do at night?")
 def test_a_persona_that_spoke_before_costs_nothing(
     prepared: PreparedModel, computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpu.kv.backends.DEFAULT_PAGE_BYTES", 4096)
     monkeypatch.setattr("gpu.kv.spec._PAGE_TOKENS", 1)
     fresh = {persona: say(LocalLanguageModel(prepared), persona, ASKED) for persona in (ANNA, BERT)}
     assert fresh[ANNA] != fresh[BERT]
@@ -187,7 +186,6 @@ def test_personas_and_turns_on_a_quantised_conversation(
     prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kv_dtype: Any
 ) -> None:
     """The same replies as of a fresh model, whatever came before; and a snapshot goes on with them."""
-    monkeypatch.setattr("gpu.kv.backends.DEFAULT_PAGE_BYTES", 4096)
     monkeypatch.setattr("gpu.kv.spec._PAGE_TOKENS", 1)
 
     def opened() -> LocalLanguageModel:
@@ -217,7 +215,6 @@ def test_the_int8_rung_frees_what_it_says_and_loses_nothing(
     tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = prepare(open_hf_directory(tiny(tmp_path, layers=12)), "fp32")
-    monkeypatch.setattr("gpu.kv.backends.DEFAULT_PAGE_BYTES", 4096)
     monkeypatch.setattr("gpu.kv.spec._PAGE_TOKENS", 1)
     talk = [ANNA, *[Message(("user", "assistant")[turn % 2], f"{turn} and so on and on. " * 7) for turn in range(7)]]
     model = LocalLanguageModel(prepared)

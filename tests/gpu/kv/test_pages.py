@@ -179,6 +179,27 @@ def test_tensors_outlive_a_forgotten_backend(backend: PageBackend, new_backend: 
     assert [int(view[0]), int(view[-1])] == [1, 2]
 
 
+def test_resident_bytes_are_what_the_system_holds(backend: PageBackend) -> None:
+    """Where that is not what the arena counts, a page that nobody touched costs nothing and frees nothing."""
+    size, touched = backend.page_bytes, type(backend).__name__ == "HostBackend"
+    range_ = backend.reserve(6)
+    committed = {"plain": 6 * size}.get(backend.name, 4 * size)
+    range_.commit(0, 4)
+    assert backend.resident_bytes() == (0 if touched else committed)
+    for slot in range(3):
+        fill(range_, slot, 1)
+    assert backend.resident_bytes() == (3 * size if touched else committed)
+    before = backend.resident_bytes()
+    range_.release(3, 4)
+    assert before - backend.resident_bytes() == (size if committed == 4 * size and not touched else 0)
+    backend.sleep([range_])
+    assert backend.resident_bytes() == 0
+    backend.wake([range_])
+    assert backend.resident_bytes() == (6 if backend.name == "plain" else 3) * size
+    range_.close()
+    assert backend.resident_bytes() == 0
+
+
 def test_plain_cuts_ranges_from_one_allocation(new_backend: Callable[..., PageBackend]) -> None:
     backend = new_backend("plain", capacity_pages=8)
     first, second, third = filled(backend, 3), filled(backend, 2), filled(backend, 3)

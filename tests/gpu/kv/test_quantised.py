@@ -483,6 +483,57 @@ def test_a_token_of_the_body_takes_half_the_pages(code: str, new_arena: NewArena
     assert all_coded <= 0.72 * all_plain
 
 
+@pytest.mark.parametrize("code", ["int8", "fp8"])
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [(dtype, size) for dtype in ("float32", "bfloat16") for size in (1e-30, 1e-6, 1.0, 1e38)]
+    + [("float16", size) for size in (1e-5, 1e-3, 1.0, 6e4, 65504.0)],
+)
+def test_numbers_of_every_size_come_back(new_arena: NewArena, dtype: str, size: float, code: str) -> None:
+    """The largest and the smallest that a dtype has: finite, and as near as the codes allow."""
+    spec = replace(SPEC, dtype=dtype, body=replace(BODY, code=code))
+    arena = new_arena(spec, backend="host")
+    session, rows = arena.session(), contents(SPEC)[:120]
+    rows = (rows / rows.abs().max() * 0.98).float()
+    rows[:, :, 0] = 0.999 + 0.001 * rows[:, :, 0].sign()  # keys far from 0: their centre is nearly the largest number
+    rows = (rows * size).to(getattr(torch, dtype))
+    for begin in range(0, 120, CHUNK):
+        session.append(rows[begin : begin + CHUNK, :, 0], rows[begin : begin + CHUNK, :, 1])
+    assert session.coded > 80  # type: ignore[attr-defined]
+    error = (session.rows().double() - rows.double()).abs().max()
+    smallest = torch.finfo(getattr(torch, dtype)).tiny * torch.finfo(getattr(torch, dtype)).eps
+    assert float(error) <= (0.01 if code == "int8" else 0.05) * size + 2 * smallest
+    cut = SINKS + 5
+    session.truncate_to(cut)  # the last of these are kept as they read back
+    assert float((session.rows().double() - rows[:cut].double()).abs().max()) <= float(error)
+    arena.check()
+
+
+@pytest.mark.parametrize("broken", [float("inf"), float("nan")])
+def test_what_is_not_finite_stays_in_its_channel_of_its_block(new_arena: NewArena, broken: float) -> None:
+    """As gpu/kv/codes.py says: nobody looks for it, and it goes no further."""
+    arena = new_arena(SPEC, backend="host")
+    session, rows = arena.session(), contents(SPEC)[:120].clone()
+    rows[SINKS + 2 * BLOCK + 3, 1, 0, 1, 4] = broken  # a key
+    rows[SINKS + 5 * BLOCK + 3, 0, 1, 1, 4] = broken  # a value
+    for begin in range(0, 120, CHUNK):
+        session.append(rows[begin : begin + CHUNK, :, 0], rows[begin : begin + CHUNK, :, 1])
+    lost = ~torch.isfinite(session.rows())
+    expected = torch.zeros_like(lost)
+    expected[SINKS + 2 * BLOCK : SINKS + 3 * BLOCK, 1, 0, 1, 4] = True
+    expected[SINKS + 5 * BLOCK + 3, 0, 1, 1] = True
+    assert lost.any()
+    assert not (lost & ~expected).any()
+
+
+def test_check_notices_more_tokens_than_positions(new_arena: NewArena) -> None:
+    arena = new_arena(SPEC, backend="host")
+    session = arena.session()
+    session.restore_state({"length": 16, "offset": 192, "coded": 192})
+    with pytest.raises(GpuError, match="208 tokens in a session of 200"):
+        arena.check()
+
+
 def test_only_the_recent_rows_are_kept_as_they_came(new_arena: NewArena) -> None:
     arena = new_arena(SPEC, backend="host", ahead_bytes=0)
     session, rows = arena.session(), contents(SPEC)[:200]

@@ -14,10 +14,12 @@ from gpu.kv.pages import OutOfPagesError  # noqa: E402
 from gpu.kv.pages_vmm import VmmBackend  # noqa: E402
 from gpu.kv.policies import SinkWindow  # noqa: E402
 from gpu.kv.session import Session  # noqa: E402
-from gpu.kv.window import WindowSpec  # noqa: E402
+from gpu.kv.window import WindowSession, WindowSpec  # noqa: E402
 
 SPEC = ArenaSpec(layers=2, kv_heads=2, head_dim=8, positions=640)  # 256 bytes a row, 16 rows a page
 PAGE = 4096
+WINDOW = WindowSpec(window=256, sinks=4, slack=0, chunk=13, step=16)
+KINDS = ["plain", "policed", "endless", "fork", "policed fork", "endless fork"]
 NewArena = Callable[..., Arena]
 
 
@@ -148,3 +150,94 @@ def test_memory_that_other_programs_took_is_found_by_evicting(fake_driver: type)
     arena.check()
     arena.close()
     assert not driver.live
+
+
+def idle_ones(arena: Arena) -> dict[str, Session]:
+    """One session of every kind that may wait, each longer than its smallest window."""
+    plain, policed, endless = arena.session(), arena.session(), arena.session(window=WINDOW)
+    for session in (plain, policed):
+        append(session, 320, 1)
+    for _ in range(24):
+        append(endless, 13, 2)
+    policed.policy = SinkWindow()
+    forks = {"fork": plain.fork(), "policed fork": policed.fork(), "endless fork": endless.fork()}
+    forks["policed fork"].policy = SinkWindow()
+    return {"plain": plain, "policed": policed, "endless": endless, **forks}
+
+
+@pytest.mark.parametrize("first", KINDS)
+def test_who_cannot_shrink_does_not_save_the_others(new_arena: NewArena, first: str) -> None:
+    """Shrinking what is shared takes pages before it frees some: where they are not there, the next one's turn comes.
+
+    Whoever is refused was refused after all that could go to the host had gone, wherever the eviction began.
+    """
+    arena = new_arena(SPEC, backend="host", ahead_bytes=0)
+    found = idle_ones(arena)
+    last = arena.session()
+    append(last, 320, 3)
+    arena.quota.budget_pages = arena.backend.pages_in_use + 1
+    worker = arena.session()
+    found[first].last_used = -1  # the eviction begins here
+    everyone = [*found.values(), last]
+    for session in everyone:
+        session.idle = True
+    before = last.rows().clone()
+    for _ in range(20):
+        append(worker, 16)
+        arena.check()
+    with pytest.raises(QuotaError):
+        append(worker, 640 - worker.length)
+    assert all(session.is_parked for session in everyone)
+    arena.check()
+    worker.close()
+    for session in everyone[:-1]:
+        session.close()
+    assert torch.equal(last.rows(), before)
+    arena.close()
+
+
+def test_a_window_is_not_halved_for_nothing(new_arena: NewArena) -> None:
+    """Where the smaller ring has as many pages as the session has now, it goes to the host whole."""
+    arena = new_arena(SPEC, backend="host", ahead_bytes=0)
+    young = arena.session(window=WindowSpec(window=512, sinks=4, slack=0, chunk=13, step=16))
+    for _ in range(20):
+        append(young, 13, 1)  # 17 pages of a ring of 33: half of it has 17
+    seen = young.rows().clone()
+    arena.quota.budget_pages = arena.backend.pages_in_use + 1
+    worker = arena.session()
+    young.idle = True
+    append(worker, 17)
+    assert young.is_parked
+    assert young.shape.window == 512
+    worker.close()
+    assert torch.equal(young.rows(), seen)
+    arena.check()
+    arena.close()
+
+
+@pytest.mark.parametrize(("count", "shrinks"), [(1, 0), (5, 0), (12, 0), (21, 0), (25, 3), (60, 3)])
+def test_every_window_that_was_shrunk_gave_pages(
+    new_arena: NewArena, count: int, shrinks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However full its ring was, and whoever shares it; what had not evicted yet needs a store of 3 pages as well."""
+    arena = new_arena(SPEC, backend="host", ahead_bytes=0)
+    endless = arena.session(window=WindowSpec(window=512, sinks=4, slack=20, chunk=13, step=16))
+    for _ in range(count):
+        append(endless, 13)
+    arena.quota.budget_pages = arena.backend.pages_in_use + 1
+    worker, gains = arena.session(), []
+    resize = WindowSession.resize
+
+    def watched(session: WindowSession, window: int) -> None:
+        held = session.pager.charged_pages
+        resize(session, window)
+        gains.append(held - session.pager.charged_pages)
+
+    monkeypatch.setattr(WindowSession, "resize", watched)
+    endless.idle = True
+    while not endless.is_parked:
+        append(worker, 16)
+    assert all(gain > 0 for gain in gains)
+    assert arena.stats().shrunk_sessions == len(gains) == shrinks
+    arena.check()
+    arena.close()

@@ -282,6 +282,17 @@ def test_budget_and_quota_are_kept(new_arena: NewArena) -> None:
         append(third, 1, 0)
 
 
+def test_pages_ahead_cost_the_system_nothing_before_they_are_written(new_arena: NewArena) -> None:
+    arena = new_arena(SPEC, backend="host", ahead_bytes=8 * 4096)
+    session = arena.session()
+    append(session, 1, 1)
+    stats = arena.stats()
+    assert 0 < stats.resident_bytes <= 4096 < 4 * 4096 < stats.used_bytes
+    assert session.trim() >= 4
+    assert arena.stats().resident_bytes == stats.resident_bytes
+    arena.close()
+
+
 def test_plain_takes_its_budget_at_once(new_arena: NewArena) -> None:
     arena = new_arena(SPEC, backend="plain", budget_bytes=13 * PAGE)
     first = arena.session()

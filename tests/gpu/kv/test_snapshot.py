@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ torch = pytest.importorskip("torch", reason="the arena's tensors are torch's")
 from gpu.kv.arena import Arena, ArenaSpec, QuotaError  # noqa: E402
 from gpu.kv.session import Session  # noqa: E402
 from gpu.kv.snapshot import SnapshotError, restore, save  # noqa: E402
+from gpu.kv.spec import BodySpec  # noqa: E402
 from gpu.kv.window import WindowSpec  # noqa: E402
 
 SPEC = ArenaSpec(layers=2, kv_heads=2, head_dim=6, positions=128)
@@ -181,6 +183,31 @@ def test_what_is_not_ours_is_refused(
     with pytest.raises(SnapshotError, match=sentence):
         restore(arena, tmp_path / "talk.kv", model=model)
     assert arena.stats().sessions == 0
+
+
+BODY = BodySpec("int8", block=8, sinks=3, recent=10, slack=9, chunk=12)
+
+
+@pytest.mark.parametrize("code", [None, "int8", "fp8"])
+@pytest.mark.parametrize("count", [12, 61, 96, 127])
+def test_an_arena_that_is_too_small_is_refused_and_one_that_fits_is_not(
+    new_arena: NewArena, tmp_path: Path, code: Any, count: int
+) -> None:
+    """By one token: however few of them are rows of their own."""
+    spec = replace(SPEC, body=None if code is None else replace(BODY, code=code))
+    session = new_arena(spec, backend="host").session()
+    for begin in range(0, count, 12):
+        append(session, min(12, count - begin), begin)
+    save(session, tmp_path / "talk.kv", model="abc")
+    small = new_arena(replace(spec, positions=count - 1), backend="host")
+    with pytest.raises(SnapshotError, match=f"holds {count} tokens, a session of the arena {count - 1}"):
+        restore(small, tmp_path / "talk.kv", model="abc")
+    assert small.stats().sessions == small.backend.pages_in_use == 0
+    exact = new_arena(replace(spec, positions=count), backend="host")
+    again = restore(exact, tmp_path / "talk.kv", model="abc").session
+    assert torch.equal(again.rows(), session.rows())
+    assert again.position == again.capacity
+    exact.check()
 
 
 def test_no_room_and_no_file_are_said(new_arena: NewArena, tmp_path: Path) -> None:

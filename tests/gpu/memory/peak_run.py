@@ -14,6 +14,7 @@ from dataclasses import replace
 from conftest import random_decoder
 
 from gpu.kv.arena import Arena, ArenaSpec
+from gpu.kv.session import Session
 from gpu.memory.budget import budget_of
 from gpu.memory.needs import PREFILL_TOKENS
 from gpu.memory.places import Place, read_machine
@@ -26,7 +27,7 @@ _CHILD = "from gpu.memory.record import cuda_context; print(cuda_context('cuda:0
 
 
 def main(model: str, sessions: int, window: int, backend: str) -> None:
-    """Plan, take the pool, load, fill every session to its last token."""
+    """Plan, take the pool, load, fill every session to its last token, with all that shares its pages."""
     shape = known_shape(model)
     assert shape is not None
     context = int(subprocess.run([sys.executable, "-c", _CHILD], check=True, capture_output=True, text=True).stdout)
@@ -39,36 +40,50 @@ def main(model: str, sessions: int, window: int, backend: str) -> None:
     before = made.ledgers[0].place
     budget = budget_of(made, arena_is_torchs=backend != "vmm")
     Pools().take(budget)
-    arena = _fill(made, backend)
+    arena, forks = _fill(made, backend)
+    stats = arena.stats()
     figures = {
         "predicted_bytes": made.ledgers[0].peak_bytes,
         "pool_bytes": budget.pool_bytes,
         "small_bytes": budget.small_bytes,
         "cap_bytes": budget.cap_bytes,
         "context_bytes": context,
-        "arena_bytes": arena.stats().used_bytes,
+        "arena_planned_bytes": made.arena_bytes,
+        "arena_bytes": stats.used_bytes,
+        "arena_resident_bytes": stats.resident_bytes,
+        "prefixes": stats.prefixes,
+        "forks": len(forks),
         **_taken(before),
     }
     print(json.dumps(figures))
 
 
-def _fill(made: Plan, backend: str) -> Arena:
+def _fill(made: Plan, backend: str) -> tuple[Arena, list[Session]]:
+    """The arena, and the forks that snapshots would be written from.
+
+    `plain` cuts every session whole out of its block, which is taken at once, so there nothing is shared.
+    """
     request, place = made.request, made.ledgers[0].place
     shape, window = request.shape, request.positions
     decoder = random_decoder(shape, "bf16", window, place.device)
     arena = Arena.open(
         ArenaSpec(shape.layers, shape.kv_heads, shape.head_dim, window, "bfloat16", place.device),
-        made.ledgers[0].row("kv arena").size_bytes,
+        made.arena_bytes,
         backend,  # type: ignore[arg-type]
     )
-    for _ in range(request.sessions):
-        session = arena.session()
+    forks = []
+    for number in range(request.sessions):
+        session, shares = arena.session(), backend != "plain"
         while session.length < window - _DECODED_TOKENS:
             tokens = min(PREFILL_TOKENS, window - _DECODED_TOKENS - session.length)
             scores = decoder.logits(decoder.forward([7] * tokens, session)[-1:])
+            if shares and session.length == tokens:  # the first ones
+                arena.prefixes.add(range(number, number + session.length), session)
+        if shares:
+            forks.append(session.fork())
         while session.length < window:
             scores = decoder.logits(decoder.forward([int(scores.argmax())], session))
-    return arena
+    return arena, forks
 
 
 def _taken(before: Place) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,20 @@ def write_hf(folder: Path, *, tied: bool = True) -> Path:
 
 def expected(name: str, *, tied: bool) -> ModelShape:
     return ModelShape(name, "llama", VOCAB, HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, HIDDEN // HEADS, tied, 512)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.timeout(20)
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.gguf")
+    with pytest.raises(WeightsError, match="no regular file"):
+        read_shape(tmp_path / "a.gguf")
+    for name in ("config.json", "model.safetensors"):
+        folder = write_hf(tmp_path / f"with {name}")
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+        with pytest.raises(WeightsError, match=f"{name} is no regular file"):
+            read_shape(folder)
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -13,6 +13,7 @@ from gpu.memory.needs import (
     PREFILL_TOKENS,
     allocated_bytes,
     kv_bytes,
+    kv_page_bytes,
     loading_bytes,
     row_bytes,
     weights_bytes,
@@ -23,7 +24,8 @@ from gpu.memory.shapes import KNOWN_SHAPES, ModelShape
 torch = pytest.importorskip("torch", reason="the decoder is torch")
 
 from gpu.kv.arena import Arena, ArenaSpec  # noqa: E402
-from gpu.kv.spec import BodySpec  # noqa: E402
+from gpu.kv.session import Session  # noqa: E402
+from gpu.kv.spec import BodySpec, body_for  # noqa: E402
 from gpu.llm import prompts  # noqa: E402
 from gpu.llm.config import FAMILIES, LlamaConfig  # noqa: E402
 from gpu.llm.weights.prepare import prepare  # noqa: E402
@@ -43,6 +45,13 @@ def peak_bytes(work: Callable[[], object]) -> int:
             held += event.nbytes()
             most = max(most, held)
     return most
+
+
+def spec_of(shape: ModelShape, precision: str, positions: int, kv_dtype: Any = "auto") -> ArenaSpec:
+    """What the decoder opens an arena for."""
+    dtype = "bfloat16" if precision == "bf16" else "float32"
+    sizes = (shape.layers, shape.kv_heads, shape.head_dim)
+    return ArenaSpec(*sizes, positions, dtype, body=body_for(kv_dtype))
 
 
 def test_published_parameter_counts() -> None:
@@ -84,30 +93,71 @@ def test_the_longest_chunk_is_the_models() -> None:
     assert PREFILL_TOKENS == prompts._CHUNK_TOKENS
 
 
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_a_row_is_the_arenas(precision: Any) -> None:
-    dtype = "bfloat16" if precision == "bf16" else "float32"
-    spec = ArenaSpec(GROUPED.layers, GROUPED.kv_heads, GROUPED.head_dim, 700, dtype)
-    session = Arena.open(spec).session()
-    held = session.memory_bytes()
-    session.close()
-    assert 700 * row_bytes(GROUPED, precision) == pytest.approx(held, abs=PAGE_BYTES - 1)
-    assert held <= kv_bytes(GROUPED, precision, 1, 700) < held + PAGE_BYTES
-    assert kv_bytes(GROUPED, precision, 3, 700) == 3 * kv_bytes(GROUPED, precision, 1, 700)
+def test_a_row_is_the_arenas(precision: Any, kind: Any) -> None:
+    page = kv_page_bytes(GROUPED, precision, kind)
+    arena = Arena.open(spec_of(GROUPED, precision, 700), page_bytes=page)
+    held = arena.session().memory_bytes()
+    arena.close()
+    assert held - page < 700 * row_bytes(GROUPED, precision) <= held
+    assert kv_bytes(GROUPED, precision, 1, 700, kind=kind) == held + 2 * page
+    assert kv_bytes(GROUPED, precision, 3, 700, kind=kind) == 3 * (held + 2 * page)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("shape", KNOWN_SHAPES, ids=lambda shape: shape.name)
+def test_a_page_is_the_arenas(shape: ModelShape, precision: Any) -> None:
+    arena = Arena.open(spec_of(shape, precision, 700))
+    assert arena.backend.page_bytes == kv_page_bytes(shape, precision, "cpu")
+    assert not kv_page_bytes(shape, precision, "cuda") % PAGE_BYTES
+    arena.close()
 
 
 @pytest.mark.parametrize("kv_dtype", ["int8", "fp8"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("positions", [300, 4096])
 def test_quantised_sessions_and_their_workspace_are_the_arenas(precision: Any, kv_dtype: Any, positions: int) -> None:
-    dtype = "bfloat16" if precision == "bf16" else "float32"
-    sizes = (GROUPED.layers, GROUPED.kv_heads, GROUPED.head_dim)
-    arena = Arena.open(ArenaSpec(*sizes, positions, dtype, body=BodySpec(kv_dtype)), page_bytes=PAGE_BYTES)
-    empty = arena.memory_bytes()
-    arena.session()
-    assert arena.memory_bytes() - empty == kv_bytes(GROUPED, precision, 1, positions, kv_dtype)
+    arena = Arena.open(spec_of(GROUPED, precision, positions, kv_dtype))
+    empty, page = arena.memory_bytes(), arena.backend.page_bytes
+    session = arena.session()
+    own = session.pager.range.pages
+    held = arena.memory_bytes() - empty
+    assert held + (2 * own + 2) * page == kv_bytes(GROUPED, precision, 1, positions, kv_dtype, "cpu")
     plain = workspace_bytes(GROUPED, precision, positions, "cpu")
     assert workspace_bytes(GROUPED, precision, positions, "cpu", kv_dtype=kv_dtype) == plain + empty
+    arena.close()
+
+
+@pytest.mark.parametrize("kv_dtype", ["auto", "int8"])
+@pytest.mark.parametrize("persona", [100, 300, 600])
+@pytest.mark.parametrize("positions", [1024, 2048, 4096])
+def test_the_arena_keeps_to_its_plan(positions: int, persona: int, kv_dtype: Any) -> None:
+    """A persona kept as a prefix, a fork for a snapshot all the time, every position written: nobody is refused."""
+    planned = kv_bytes(GROUPED, "bf16", 2, positions, kv_dtype, "cpu")
+    arena, most = Arena.open(spec_of(GROUPED, "bf16", positions, kv_dtype), planned), 0
+    keys = torch.zeros(100, GROUPED.layers, GROUPED.kv_heads, GROUPED.head_dim, dtype=torch.bfloat16)
+
+    def append(session: Session, count: int) -> None:
+        for begin in range(0, count, len(keys)):
+            part = keys[: min(len(keys), count - begin)]
+            session.append(part, part)
+
+    sessions = [arena.session() for _ in range(2)]
+    for number, session in enumerate(sessions):
+        append(session, persona)
+        arena.prefixes.add(range(number, number + persona), session)
+    while sessions[0].position < positions:
+        forks = [session.fork() for session in sessions]
+        for session in sessions:
+            append(session, min(300, positions - session.position))
+        most = max(most, arena.stats().pages_in_use * arena.backend.page_bytes)
+        for fork in forks:
+            fork.close()
+    assert arena.stats().prefixes == 2
+    assert 0.7 * planned < most <= planned
+    assert kv_dtype != "auto" or most == planned
+    arena.check()
     arena.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,13 +35,24 @@ def test_the_largest_of_a_keys_runs(peaks: Peaks) -> None:
 
 def test_old_runs_are_forgotten(peaks: Peaks) -> None:
     peaks.record(KEY, 1000)
-    for size in range(1, 20):
+    for size in range(1, 5):
         peaks.record(KEY, size)
     assert peaks.peak(KEY) == 1000
-    peaks.record(KEY, 20)
-    assert peaks.peak(KEY) == 20
-    peaks.record(replace(KEY, model="other"), 3)
-    assert peaks.peak(KEY) == 20
+    peaks.record(KEY, 3)
+    assert peaks.peak(KEY) == 4
+    peaks.record(replace(KEY, model="other"), 9)
+    assert peaks.peak(KEY) == 4
+
+
+def test_what_an_older_program_kept_longer_does_not_count(peaks: Peaks) -> None:
+    """It kept 20 runs of each key."""
+    peaks.record(KEY, 5)
+    with closing(sqlite3.connect(peaks.path)) as base:
+        row = ("workspace", "llama-3.2-1b", "bf16", 4096, "Card", "torch 1", 1000)
+        base.executemany("INSERT INTO peaks VALUES (?, ?, ?, ?, ?, ?, ?, -1)", [row] * 15)
+        base.executemany("INSERT INTO peaks VALUES (?, ?, ?, ?, ?, ?, ?, 1)", [(*row[:-1], 7)] * 4)
+        base.commit()
+    assert peaks.peak(KEY) == 7
 
 
 def test_a_damaged_file_is_put_aside_and_begun_anew(peaks: Peaks) -> None:

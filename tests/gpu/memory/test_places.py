@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gpu.telemetry as telemetry
-from gpu.memory.places import Machine, read_host, read_machine, visible_gpus
+from gpu.memory.places import Machine, address_space, read_host, read_machine, visible_gpus
 from gpu.telemetry import DriverInfo, GpuInfo, GpuProcess, MigInstance, TelemetryError, read_gpus
 
 GIB = 1 << 30
@@ -217,6 +219,27 @@ def test_a_containers_limit_counts_and_its_file_cache_does_not(tmp_path: Path, v
     place = read_host(*groups(tmp_path, version, str(300 * mib), 200 * mib, 50 * mib))
     assert (place.total_bytes, place.free_bytes) == (300 * mib, 150 * mib)
     assert "limits" in place.note
+
+
+def test_a_limit_on_addresses_counts_without_those_that_are_never_touched(tmp_path: Path) -> None:
+    none = tmp_path / "none"
+    place = read_host(none, none, lambda: GIB + (200 << 20))
+    assert (place.total_bytes, place.free_bytes) == (GIB + (200 << 20), 200 << 20)
+    assert "ulimit -v" in place.note
+    assert read_host(none, none, lambda: 300_000 << 10).free_bytes == 0
+    assert read_host(none, none, lambda: 1 << 50).note == ""
+
+
+def test_the_limit_of_this_process_is_read() -> None:
+    resource = pytest.importorskip("resource", reason="only Unix limits addresses")
+    found = subprocess.run(
+        ["sh", "-c", f"ulimit -v 3000000; exec {sys.executable} -c "
+         "'from gpu.memory.places import address_space; print(address_space())'"],
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    assert int(found.stdout) == 3_000_000 << 10
+    is_free = resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+    assert (address_space() is None) == is_free
 
 
 @pytest.mark.parametrize("limit", ["max", "9223372036854771712", "nonsense"])

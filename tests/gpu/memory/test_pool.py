@@ -40,6 +40,11 @@ class Card:
         self._reserve(size_bytes)
         self.cached_bytes += size_bytes
 
+    def empty_cache(self) -> None:
+        self.calls.append("empty")
+        self.reserved_bytes -= self.cached_bytes
+        self.cached_bytes = 0
+
     def load(self, size_bytes: int) -> None:
         """A model: from the cache, then from the driver under the cap."""
         from_cache = min(size_bytes, self.cached_bytes)
@@ -90,6 +95,22 @@ def test_a_pool_is_taken_once(machine_of: MachineOf) -> None:
     pools.take(replace(budget(machine_of), device="cuda:1"))  # each GPU has its own
 
 
+def test_a_pool_that_nobody_uses_is_given_back(machine_of: MachineOf) -> None:
+    card = Card(12 * GIB, 11 * GIB)
+    pools = Pools(card)
+    pools.take(budget(machine_of))
+    card.load(1 << 30)
+    pools.give_back("cuda:0")
+    assert (card.reserved_bytes, card.cap_bytes) == (1 << 30, 12 * GIB)
+    assert pools.budget("cuda:0") is None
+
+    class Dead(Card):
+        def empty_cache(self) -> None:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+    Pools(Dead(12 * GIB, 11 * GIB)).give_back("cuda:0")  # whoever gives back has another error to tell
+
+
 def test_memory_that_went_since_it_was_planned_is_one_sentence(machine_of: MachineOf) -> None:
     pools = Pools(Card(12 * GIB, 3 * GIB))
     with pytest.raises(GpuError, match=r"cuda:0 has 3.00 GiB free now, 6.\d\d GiB were planned. Another program"):
@@ -113,7 +134,7 @@ def test_every_plan_that_fits_has_a_budget_below_what_is_free(
             budget_of(made)
         return
     planned, ledger = budget_of(made, arena_is_torchs=arena_is_torchs), made.ledgers[0]
-    outside = 0 if arena_is_torchs else planned.arena_bytes
+    outside = 0 if arena_is_torchs else made.arena_bytes
     assert 0 < planned.pool_bytes < planned.cap_bytes < planned.total_bytes
     assert planned.cap_bytes + outside + ledger.row("cuda context").size_bytes <= ledger.place.free_bytes
     ours = planned.pool_bytes + planned.small_bytes
@@ -123,7 +144,7 @@ def test_every_plan_that_fits_has_a_budget_below_what_is_free(
 
 def test_a_cap_that_starves_is_refused() -> None:
     with pytest.raises(GpuError, match="no room"):
-        Budget("cuda:0", total_bytes=10, pool_bytes=7, small_bytes=1, arena_bytes=0, cap_bytes=7)
+        Budget("cuda:0", total_bytes=10, pool_bytes=7, small_bytes=1, cap_bytes=7)
 
 
 def test_the_cpu_has_no_pool(machine_of: MachineOf) -> None:

@@ -32,7 +32,7 @@ def run(request: pytest.FixtureRequest) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(request.param, figures)
-    return figures | {"model": request.param[0], "backend": request.param[3]}
+    return figures | {"model": request.param[0], "sessions": request.param[1], "backend": request.param[3]}
 
 
 def test_the_driver_sees_what_was_predicted(run: dict[str, Any]) -> None:
@@ -43,6 +43,15 @@ def test_and_it_was_needed(run: dict[str, Any]) -> None:
     """The pool makes the driver's figure come true; this counts what lay inside the pool, and the context itself."""
     outside = run["device_bytes"] - run["reserved_bytes"]
     assert outside + run["allocated_bytes"] == pytest.approx(run["predicted_bytes"], rel=0.05)
+
+
+def test_the_arena_is_as_large_as_planned(run: dict[str, Any]) -> None:
+    """With the personas' prefixes, and a fork of every full session."""
+    shared = 0 if run["backend"] == "plain" else run["sessions"]
+    assert (run["prefixes"], run["forks"]) == (shared, shared)
+    planned = run["arena_planned_bytes"]
+    assert run["arena_bytes"] <= run["arena_resident_bytes"] <= planned
+    assert run["arena_resident_bytes"] == pytest.approx(planned, rel=0.05)
 
 
 def test_nothing_was_taken_beside_the_pool(run: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu.errors import GpuError
-from gpu.memory.fixes import fixes, require_fit
+from gpu.memory.fixes import Switches, fixes, require_fit
 from gpu.memory.places import Machine
 from gpu.memory.preflight import (
     MemoryPlanError,
@@ -69,10 +69,10 @@ def test_verdicts_by_hand(machine_of: MachineOf, card: float, held: float, model
     made = plan(Request(shape(model), "bf16", "cuda", sessions, window), machine_of(card, held))
     ledger = made.ledgers[0]
     assert ledger.row("weights").size_bytes == pytest.approx(weights * GIB, abs=0.03 * GIB)
-    rounded = (
-        ledger.row("kv arena").size_bytes / GIB - arena
-    )  # each session to whole pages of 160 tokens or a little more
-    assert -0.002 < rounded < sessions * (160 * arena / (sessions * window) + 2 / 1024) + 0.002
+    # Each session to whole pages of 160 to 320 tokens, and two more for a prefix and a snapshot.
+    rounded, token = ledger.row("kv arena").size_bytes / GIB - arena, arena / (sessions * window)
+    assert sessions * 2 * 160 * token - 0.002 < rounded < sessions * 3 * (320 * token + 2 / 1024) + 0.002
+    assert made.arena_bytes == ledger.row("kv arena").size_bytes
     assert ledger.row("reserve").size_bytes == card / 32 * GIB
     by_hand = weights + arena + rounded + 0.625 + card / 32
     assert 0.0 < ledger.needs_bytes / GIB - by_hand < 0.3  # the workspace and the rotary tables
@@ -137,7 +137,7 @@ def test_every_refusal_has_three_fixes_that_make_it_fit(
         again = plan(way.plan.request, way.plan.machine)  # not what the fix says of itself: planned anew
         assert again.fits, way.text
         assert way.frees_bytes > 0
-        assert way.plan.machine == made.machine or "memory" in way.text.lower() or "Close" in way.text
+        assert way.plan.machine == made.machine or "memory" in way.text.lower() or "lose what" in way.text
 
 
 def test_fixes_are_the_mildest_first_and_name_the_switch(machine_of: MachineOf) -> None:
@@ -163,7 +163,7 @@ def test_a_long_conversation_is_offered_in_eight_bits(machine_of: MachineOf) -> 
     made = plan(request, machine)
     (way,) = (way for way in fixes(made, KNOWN_SHAPES) if "llm.kv_dtype=int8" in way.text)
     arenas = [each.ledgers[0].row("kv arena") for each in (made, way.plan)]
-    assert arenas[1].size_bytes < 0.56 * arenas[0].size_bytes
+    assert arenas[1].size_bytes < 0.63 * arenas[0].size_bytes
     assert arenas[1].origin.startswith("1 x 32768 tokens as int8")
     again = plan(replace(request, kv_dtype="int8", context_tokens=131072), machine)
     assert not any("kv_dtype" in other.text for other in fixes(again, KNOWN_SHAPES))
@@ -171,13 +171,36 @@ def test_a_long_conversation_is_offered_in_eight_bits(machine_of: MachineOf) -> 
 
 def test_without_anything_smaller_it_says_what_to_close(machine_of: MachineOf) -> None:
     """Nothing but memory helps, and others hold enough of it."""
-    made = plan(Request(shape("smollm2-135m"), "bf16", "cuda", 1, 256), machine_of(8, 7.6, host_gib=1))
+    made = plan(Request(shape("smollm2-135m"), "bf16", "cuda", 1, 256), machine_of(8, 7.6, host_gib=0.6))
     ways = fixes(made)
     assert len(ways) == 2  # there is neither a smaller model nor a smaller window
-    assert "Close what holds" in ways[0].text
-    assert "process 7: a game" in ways[0].text
-    assert "other programs" in ways[1].text
-    assert "llm.device=cpu" in ways[1].text
+    assert "llm.device=cpu" in ways[0].text  # gives most up, so least must be closed
+    assert "other programs" in ways[0].text
+    assert ways[1].text.startswith("Close what holds")
+    assert "process 7: a game" in ways[1].text
+
+
+def test_where_nothing_is_enough_it_says_what_comes_nearest_and_the_rest(machine_of: MachineOf) -> None:
+    """A starter set on a machine that is far too small: one session already, weights as small as they get."""
+    made = plan(Request(shape("smollm2-135m"), "int8", "cpu", 1, 2048), machine_of(host_gib=0.3))
+    ways = fixes(made, [shape("smollm2-135m")], switches=Switches(least_tokens=1024))
+    texts = [way.text for way in ways]
+    assert any(text.startswith("A smaller window: --set llm.context_tokens=1024; and ") for text in texts)
+    assert texts[-1].startswith(("More memory: ", "Close what holds"))
+    assert len(ways) == len(set(texts)) >= 2
+    assert not any("--sessions" in text for text in texts)
+    missing = [way.plan.request != made.request and plan(way.plan.request, made.machine).short_bytes for way in ways]
+    assert all(short < made.short_bytes for short in missing)
+
+
+def test_no_window_is_proposed_that_the_configuration_refuses(machine_of: MachineOf) -> None:
+    made = plan(Request(shape("smollm2-1.7b"), "bf16", "cuda", 1, 8192), machine_of(4.9))
+    (window,) = (way.plan.request.context_tokens for way in fixes(made) if "A smaller window" in way.text[:16])
+    least = Switches(least_tokens=window + 1, window="--context ")
+    assert not any(way.text.startswith("A smaller window") and way.plan.machine == made.machine
+                   for way in fixes(made, switches=least))  # fmt: skip
+    exact = Switches(least_tokens=window, window="--context ")
+    assert f"A smaller window: --context {window}" in [way.text for way in fixes(made, switches=exact)]
 
 
 def test_refusal_is_an_error_with_shortfall_and_fixes(machine_of: MachineOf) -> None:
@@ -198,7 +221,7 @@ def test_the_cpu_path_counts_program_and_speech_models_too(machine_of: MachineOf
     names = [row.name for row in ledger.rows]
     assert names == ["program", "weights", "kv arena", "workspace", "loading", "asr", "tts", "reserve"]
     assert ledger.row("weights").size_bytes == pytest.approx(134.5e6 + 1024 * 64 * 4 * 2, rel=0.01)
-    assert ledger.row("kv arena").size_bytes == 6 * 8 * MIB  # 1024 rows of 45 KiB, in pages of 8 MiB
+    assert ledger.row("kv arena").size_bytes == (7 + 2) * 160 * 46080  # 1024 rows of 45 KiB, in pages of 160
     assert plan(request, machine_of(host_gib=4)).fits
     assert not plan(request, machine_of(host_gib=1)).fits
 
@@ -229,7 +252,7 @@ def test_peaks_replace_estimates_and_only_raise_counts(machine_of: MachineOf) ->
 
 def test_window_is_cut_to_what_the_model_was_trained_for(machine_of: MachineOf) -> None:
     made = plan(Request(shape("smollm2-135m"), "bf16", "cuda", 1, 100_000), machine_of(24))
-    assert made.ledgers[0].row("kv arena").size_bytes == 8192 * 30 * 2 * 3 * 64 * 2
+    assert made.ledgers[0].row("kv arena").size_bytes == (30 + 2) * 6 * MIB  # 180 MiB of rows, in pages of 6 MiB
     assert "cut to the model's 8192" in made.ledgers[0].row("kv arena").origin
 
 
