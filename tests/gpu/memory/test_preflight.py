@@ -171,7 +171,7 @@ def test_a_long_conversation_is_offered_in_eight_bits(machine_of: MachineOf) -> 
 
 def test_without_anything_smaller_it_says_what_to_close(machine_of: MachineOf) -> None:
     """Nothing but memory helps, and others hold enough of it."""
-    made = plan(Request(shape("smollm2-135m"), "bf16", "cuda", 1, 256), machine_of(8, 7.6, host_gib=0.6))
+    made = plan(Request(shape("smollm2-135m"), "bf16", "cuda", 1, 256), machine_of(8, 7.6, host_gib=0.8))
     ways = fixes(made)
     assert len(ways) == 2  # there is neither a smaller model nor a smaller window
     assert "llm.device=cpu" in ways[0].text  # gives most up, so least must be closed
