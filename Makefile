@@ -14,13 +14,17 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 # What the program needs from the system, and what the tests need on top of it.
 RUN_PACKAGES := libportaudio2 libasound2-plugins python3-venv
-TEST_TOOLS := pulseaudio-utils alsa-utils flite espeak-ng sox
+# What Qt loads: for the window on X11 or Wayland, and without a screen in the tests.
+QT_PACKAGES := libgl1 libegl1 libxkbcommon0 libdbus-1-3 libfontconfig1 fonts-dejavu-core
+WINDOW_PACKAGES := $(QT_PACKAGES) libxkbcommon-x11-0 libxcb-cursor0 libxcb-icccm4 libxcb-image0 libxcb-keysyms1 \
+	libxcb-render-util0 libxcb-shape0
+TEST_TOOLS := pulseaudio-utils alsa-utils flite espeak-ng sox $(QT_PACKAGES)
 TEST_SERVERS := pulseaudio pipewire pipewire-bin pipewire-pulse wireplumber libspa-0.2-modules
 
 # Several engines with several threads each on few cores are slower than one thread each.
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: help run test lint samples kernels clean setup setup-dev system system-test models check-bench
+.PHONY: help run window test lint samples kernels clean setup setup-dev system system-test models check-bench
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,9 +33,15 @@ run: setup models ## install what is missing, then talk
 	@echo "Starting the conversation. Ctrl-C ends it."
 	@$(BIN)/vivavoce --no-ui $(ARGS)
 
+window: setup models $(STAMPS)/ui ## install what is missing for the window too, then talk with it
+	@bash packaging/system_packages.sh "$(RUN_PACKAGES) $(WINDOW_PACKAGES)"
+	@$(BIN)/vivavoce $(ARGS)
+
 test: setup-dev models ## install what is missing, then run every test that needs no GPU
 	@echo "Running the tests."
-	@$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -m "not gpu" $(TESTS)
+	@$(BIN)/python -c "import PySide6.QtWidgets" 2>/dev/null || echo "The window's tests are skipped: Qt finds no libGL here."
+	@$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -m "not gpu" \
+		$$($(BIN)/python -c "import PySide6.QtWidgets" 2>/dev/null || echo "-p no:pytest-qt") $(TESTS)
 
 lint: setup-dev ## style, types, layers
 	$(BIN)/ruff check .
@@ -80,6 +90,11 @@ $(STAMPS)/runtime: requirements/runtime.txt $(STAMPS)/venv
 
 $(STAMPS)/torch: packaging/install_torch.sh $(STAMPS)/runtime
 	@bash packaging/install_torch.sh $(BIN)/python $(TORCH_VERSION) $(TORCH_INDEX)
+	@touch $@
+
+$(STAMPS)/ui: requirements/ui.txt $(STAMPS)/torch
+	@echo "Installing the window's toolkit pinned in requirements/ui.txt (about 0.25 GB on disk)."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/ui.txt
 	@touch $@
 
 $(STAMPS)/dev: requirements/dev.txt $(STAMPS)/torch

@@ -6,54 +6,12 @@ true. `to_json` and `from_json` are inverse. Events with `is_logged = False` are
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
 
-_REGISTRY: dict[str, type[Event]] = {}
-_E = TypeVar("_E", bound="type[Event]")
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Base of all events."""
-
-    type: ClassVar[str] = ""
-    is_logged: ClassVar[bool] = True
-    at_samples: int
-
-    def to_json(self) -> str:
-        """One line: `type`, `at_samples`, then the event's own fields."""
-        return json.dumps({"type": self.type, **dataclasses.asdict(self)}, ensure_ascii=False)
-
-
-def _event(type_name: str, *, logged: bool = True) -> Any:
-    def register(cls: _E) -> _E:
-        cls.type = type_name
-        cls.is_logged = logged
-        _REGISTRY[type_name] = cls
-        return cls
-
-    return register
-
-
-def from_json(line: str) -> Event:
-    """Read one line of a log.
-
-    Raises:
-        ValueError: no JSON object, an unknown type, or fields that are not the type's.
-    """
-    record: Mapping[str, Any] = json.loads(line)
-    if not isinstance(record, dict) or record.get("type") not in _REGISTRY:
-        raise ValueError(f"not an event: {line[:120]!r}")
-    fields = {key: value for key, value in record.items() if key != "type"}
-    try:
-        return _REGISTRY[record["type"]](**fields)
-    except TypeError as error:
-        raise ValueError(f"event {record['type']}: {error}") from None
-
+from app.event_base import REGISTRY as _REGISTRY  # noqa: F401  (tests look at all events)
+from app.event_base import Event as Event
+from app.event_base import event_type as _event
+from app.event_base import from_json as from_json
 
 # --- session -------------------------------------------------------------------------------------------
 
@@ -169,6 +127,9 @@ class Meters(Event):
     speech_probability: float
     hop_late_ms: float
     lost_frames: int
+    """Device frames that never arrived, since the stream started."""
+    underruns: int = 0
+    """Times since then that a reply had nothing to play."""
 
 
 @_event("process.lost")
@@ -209,6 +170,40 @@ class MemoryRestored(Event):
     level: str
     rung: str
     taken_bytes: int
+
+
+@_event("memory.state", logged=False)
+@dataclass(frozen=True, slots=True)
+class MemoryState(Event):
+    """The memory that the language model lies in, and what it holds there; once a second, where anything is new."""
+
+    device: str
+    """`cpu` for RAM, else torch's name of a GPU."""
+    total_bytes: int
+    free_bytes: int
+    """For anybody."""
+    engine_bytes: int
+    """What the engine's process has taken of it; on a GPU without the CUDA context."""
+    weights_bytes: int
+    page_bytes: int
+    pages: int
+    """Physical ones of the arena; what is shared counts once."""
+    shared_pages: int
+    parked_sessions: int
+    live_tokens: int
+    """Of the conversation."""
+    window_tokens: int
+    """That it may have."""
+    sessions: list[list[int]]
+    """For each (pages, how many of them others show too, pages that it may grow to, tokens); first the conversation."""
+    prefixes: list[list[int]]
+    """The same of what sessions may begin with."""
+    level: str
+    """`calm`, `tight` or `critical`; empty where nobody guards the memory."""
+    rungs_given: list[str]
+    """Of `gpu.memory.ladder`, in the order in which they were given up."""
+    rungs_open: dict[str, int]
+    """Those that would free something now, and how many bytes."""
 
 
 # --- user ----------------------------------------------------------------------------------------------

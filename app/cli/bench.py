@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.bench import audio, costs, kv, soak, talk
+from app.bench import audio, costs, kv, soak, talk, ui
 from app.bench.document import Benchmark, Row, check_document, document_text, make_document
 from app.bench.kv_table import table
 from app.cli.targets import check_file
@@ -18,13 +18,16 @@ from app.config.schema import Config
 from app.errors import AgentError
 
 BENCHMARKS: dict[str, Benchmark] = {
-    module.BENCHMARK.name: module.BENCHMARK for module in (talk, costs, audio, soak, kv)
+    module.BENCHMARK.name: module.BENCHMARK for module in (talk, costs, audio, soak, kv, ui)
 }
 DOCUMENTS = Path("docs/benchmarks")
 
 
-def run(args: argparse.Namespace, config: Config) -> int:
-    """Run one benchmark. Exit code 1 where `check` finds a figure that its rows do not give."""
+def run(args: argparse.Namespace, config: Config, window: ui.WindowArm | None = None) -> int:
+    """Run one benchmark; `window` is how one talks in a window, where there is one.
+
+    Exit code 1 where `check` finds a figure that its rows do not give.
+    """
     if args.name == "check":
         return _check()
     if args.name not in BENCHMARKS:
@@ -46,7 +49,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         if args.json is not None:
             args.json.write_text(document_text(document_of(rows)), encoding="utf-8")
 
-    rows = benchmark.measure(config, seed=args.seed, size=_size(args, keep))
+    rows = benchmark.measure(config, seed=args.seed, size=_size(args, keep, window))
     for line in audio.remarks(rows) if args.name == "audio" else ():
         print(f"note: {line}", file=sys.stderr)
     for line in table(rows) if args.name == "kv" else ():
@@ -63,7 +66,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     return 0
 
 
-def _size(args: argparse.Namespace, keep: Callable[[Sequence[Row]], None]) -> object:
+def _size(args: argparse.Namespace, keep: Callable[[Sequence[Row]], None], window: ui.WindowArm | None) -> object:
     """How much of each scene, in the benchmark's own terms; `keep` takes the rows so far."""
     match args.name:
         case "audio":
@@ -72,6 +75,8 @@ def _size(args: argparse.Namespace, keep: Callable[[Sequence[Row]], None]) -> ob
             return soak.Size(args.hours, args.sessions, args.kills, keep)
         case "kv":
             return kv.Size(keep)
+        case "ui":
+            return ui.Size(args.turns, window)
     return talk.Size(turns=args.turns)
 
 

@@ -21,7 +21,7 @@ def run(args: argparse.Namespace, loaded: Loaded) -> int:
     for check in all_checks(loaded, quick=args.quick):
         checks.append(check)
         if not args.json:
-            print(_line(check), flush=True)
+            print(report_line(check), flush=True)
     is_ready = all(check.status != "problem" for check in checks)
     if args.json:
         rows = [dataclasses.asdict(check) for check in checks]
@@ -31,6 +31,7 @@ def run(args: argparse.Namespace, loaded: Loaded) -> int:
     return 0 if is_ready else 2
 
 
-def _line(check: Check) -> str:
+def report_line(check: Check) -> str:
+    """One line of the report, with the fix below where there is one."""
     fix = f"\n{'':<30}{check.fix}" if check.fix else ""
     return f"{_MARKS[check.status]:<9}{check.name:<21}{check.found}{fix}"

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +22,7 @@ from app.errors import AgentError
 from app.version import VERSION
 
 if TYPE_CHECKING:
+    from app.bench.ui import WindowArm
     from app.config.load import Loaded
 
 EXIT_USAGE = 2
@@ -30,15 +32,17 @@ EXIT_BUG = 1
 Command = Callable[[argparse.Namespace, "Loaded"], int]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code.
+def main(argv: Sequence[str] | None = None, *, talk: Command | None = None, window: WindowArm | None = None) -> int:
+    """Run one command and return the exit code. `talk` is who talks where no command is given (None: the terminal).
+
+    `window` is how `bench ui` talks in a window; the command line knows of none itself.
 
     0 done, 1 our bug, 2 bad input or something missing, 3 it does not fit into memory, 130 Ctrl-C.
     """
     multiprocessing.freeze_support()
     _prepare_streams()
     try:
-        return _parse_and_run(argv)
+        return _parse_and_run(argv, talk, window)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # `vivavoce ... | head`: nobody reads on
@@ -48,9 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(error)
 
 
-def _parse_and_run(argv: Sequence[str] | None) -> int:
+def _parse_and_run(argv: Sequence[str] | None, talk: Command | None, window: WindowArm | None) -> int:
     try:
-        return _run(build_parser().parse_args(argv))
+        return _run(build_parser(talk, window).parse_args(argv))
     finally:
         _flush_output()
 
@@ -91,7 +95,7 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(talk: Command | None = None, window: WindowArm | None = None) -> argparse.ArgumentParser:
     """The whole command line. Without a sub-command it is the conversation."""
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("--config", type=Path, metavar="FILE", help="configuration file instead of the user's own")
@@ -101,7 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
                                      description="A voice agent that runs on your own machine.",
                                      epilog="Without a command: talk.")  # fmt: skip
     # Not `config`: set_defaults would change the option that the sub-parsers share, and they would reset it.
-    parser.set_defaults(command=_talk)
+    parser.set_defaults(command=talk or talk_in_terminal)
     parser.add_argument("--version", action="version", version=f"vivavoce {VERSION}")
     _add_talk_flags(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
@@ -110,7 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_models(commands, common)
     _add_plan(commands, common)
     _add_config(commands, common)
-    _add_bench_and_replay(commands, common)
+    _add_bench_and_replay(commands, common, window)
     return parser
 
 
@@ -128,7 +132,7 @@ class _Collect(argparse.Action):
 
 def _add_talk_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--no-ui", action="store_true", help="talk in the terminal; there is no window yet, so it changes nothing")
+    add("--no-ui", action="store_true", help="talk in the terminal even where there is a screen")
     add("--input", type=Path, metavar="WAV", help="take the user's voice from a file instead of the microphone")
     add("--output", type=Path, metavar="WAV", help="write what the loudspeaker plays to a file")
     add("--events", type=Path, metavar="JSONL", help="write every event, one JSON object a line")
@@ -223,10 +227,10 @@ def _add_config(commands: _Commands, common: argparse.ArgumentParser) -> None:
     actions.add_parser("keys", parents=[common], help="every key: what it is for, what is allowed")
 
 
-def _add_bench_and_replay(commands: _Commands, common: argparse.ArgumentParser) -> None:
+def _add_bench_and_replay(commands: _Commands, common: argparse.ArgumentParser, window: WindowArm | None) -> None:
     text = "measure this machine, or check the committed documents (bench check)"
     bench = commands.add_parser("bench", parents=[common], help=text, description=text)
-    bench.add_argument("name", metavar="NAME", help="talk, costs, audio, soak, kv, check, ...")
+    bench.add_argument("name", metavar="NAME", help="talk, costs, audio, soak, kv, ui, check, ...")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write the document to a file as well")
     bench.add_argument("--seed", type=_seed, default=0, metavar="N", help="start of the random choices (default: 0)")
     bench.add_argument("--turns", type=int, default=20, metavar="N", help="length of the run in turns (default: 20)")
@@ -242,7 +246,7 @@ def _add_bench_and_replay(commands: _Commands, common: argparse.ArgumentParser) 
     bench.add_argument("--kills", type=_count_or_none, default=10, metavar="N",
         help="bench soak: kill -9 of each process, in real time, 40 s each (default: 10; 0: none)")  # fmt: skip
     bench.add_argument("--table", type=Path, metavar="FILE", help="bench costs: write the cost table to a file")
-    bench.set_defaults(command=_bench)
+    bench.set_defaults(command=partial(_bench, window))
     text = "run a recorded log and its input again to the same decisions and the same audio"
     replay = commands.add_parser("replay", parents=[common], help=text, description=text)
     replay.add_argument("--events", type=Path, required=True, metavar="JSONL", help="the log")
@@ -318,7 +322,8 @@ def _shorthands(args: argparse.Namespace) -> list[str]:
     return [f"{key}={value}" for key, value in given if value is not None]
 
 
-def _talk(args: argparse.Namespace, loaded: Loaded) -> int:
+def talk_in_terminal(args: argparse.Namespace, loaded: Loaded) -> int:
+    """The conversation with the terminal as its face."""
     from app.cli.talk import run
 
     return run(args, loaded.config)
@@ -330,10 +335,10 @@ def _replay(args: argparse.Namespace, loaded: Loaded) -> int:
     return run(args, loaded.config)
 
 
-def _bench(args: argparse.Namespace, loaded: Loaded) -> int:
+def _bench(window: WindowArm | None, args: argparse.Namespace, loaded: Loaded) -> int:
     from app.cli.bench import run
 
-    return run(args, loaded.config)
+    return run(args, loaded.config, window)
 
 
 def _devices(args: argparse.Namespace, loaded: Loaded) -> int:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from app import events
-from app.cli.event_log import EventLog
+from app.cli.keeper import Keeper
 from app.cli.keyboard import COMMANDS, Keyboard, parse_command
 from app.cli.probe import ask_in_child
 from app.cli.targets import EVENTS, RECORDING, check_file, check_recording, check_wav, refuse_same
@@ -31,10 +30,8 @@ from app.engine.files import (
     open_session,
 )
 from app.engine.live import LiveSession
-from app.engine.process import JournalRef
 from app.errors import AgentError
-from app.journal import Journal
-from app.log import begin_session, close_log, event_line, setup_log
+from app.log import begin_session, close_log, setup_log
 from app.samples import sample_questions
 from app.version import VERSION
 from audio.block import SAMPLE_RATE_HZ
@@ -45,7 +42,6 @@ from audio.io.identity import DeviceInfo, find_device
 from audio.io.pulse import look
 from audio.io.server import exact_name
 
-_logger = logging.getLogger("vivavoce.face")
 _POLL_S = 0.05
 _SIMULATED_RATE_HZ = 48_000
 _LIST_LIMIT_S = 10.0
@@ -53,9 +49,9 @@ _LIST_LIMIT_S = 10.0
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Talk. Returns the exit code."""
-    _check_flags(args, config)
+    check_flags(args, config)
     # What is said is nobody else's business: every file and folder of a conversation is its user's alone.
-    with _private_files(), _Face(args, config) as face:
+    with private_files(), _Face(args, config) as face:
         if args.input is not None or args.in_process:
             return _talk_on_file(args, config, face)
         return _talk_live(args, config, face)
@@ -67,32 +63,25 @@ def config_sha256(config: Config) -> str:
 
 
 class _Face:
-    """Terminal, event log and journal: everything that takes events."""
+    """The terminal, and what is kept: everything that takes events."""
 
     def __init__(self, args: argparse.Namespace, config: Config) -> None:
         self.terminal = TerminalFace(sys.stdout)
         for remark in unread_variables(os.environ):
             self.terminal.line(f"note: {remark}")
-        path = _journal_path(args, config)
-        self.journal = None if path is None else Journal(path)
-        if self.journal is not None and self.journal.remark:
-            self.terminal.line(f"warning: {self.journal.remark}")
+        path = journal_path(args, config)
+        self.keeper = Keeper(path, event_logs(args), self.terminal.line)
         self.keyboard = Keyboard(sys.stdin)
-        self.exchanges: list[Exchange] = self.journal.exchanges() if self.journal and args.resume else []
+        self.exchanges: list[Exchange] = self.keeper.exchanges() if args.resume else []
         if args.resume and not self.exchanges:
             self.terminal.line(f"note: there is no conversation in {path}; this is a new one")
-        paths = (args.events, args.record / EVENTS if args.record else None)
-        self._logs = [EventLog(path) for path in paths if path is not None]
 
     def __enter__(self) -> _Face:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.terminal.close()
-        if self.journal is not None:
-            self.journal.close()
-        for log in self._logs:
-            log.close()
+        self.keeper.close()
 
     def typed(self) -> list[Command]:
         """Commands from the keyboard or a pipe, and words to be answered."""
@@ -109,30 +98,21 @@ class _Face:
 
     def emit(self, event: events.Event) -> None:
         """Show, keep and log."""
-        if self.journal is not None:
-            self.journal.take(event)
-        if event.is_logged:
-            _logger.info("%s", event_line(event))
-            if self._logs:
-                self._log(event.to_json())
+        self.keeper.take(event)
         self.terminal.show(event)
 
-    def _log(self, line: str) -> None:
-        """A full disk ends the log, not the conversation."""
-        for log in self._logs[:]:
-            try:
-                log.write(line)
-            except OSError as error:
-                log.close()
-                self._logs.remove(log)
-                self.terminal.line(f"error: the event log {log.path} ends here: {error.strerror}")
+
+def event_logs(args: argparse.Namespace) -> list[Path]:
+    """Where every event of the conversation is written."""
+    paths = (args.events, args.record / EVENTS if args.record else None)
+    return [path for path in paths if path is not None]
 
 
 # -- live -----------------------------------------------------------------------------------------------
 
 
 def _talk_live(args: argparse.Namespace, config: Config, face: _Face) -> int:
-    device = _live_device(args, config, face)
+    device = live_device(args, config, face.terminal.line)
     log = begin_session(places(config, os.environ).data)
     setup_log(log, "face")
     session = LiveSession(
@@ -140,7 +120,7 @@ def _talk_live(args: argparse.Namespace, config: Config, face: _Face) -> int:
         device,
         face.emit,
         exchanges=face.exchanges,
-        journal=JournalRef(face.journal.path, face.journal.session) if face.journal is not None else None,
+        journal=face.keeper.journal_ref,
         record_dir=args.record,
         output=args.output,
         log=log,
@@ -151,7 +131,7 @@ def _talk_live(args: argparse.Namespace, config: Config, face: _Face) -> int:
     with _interruptible():
         try:
             stream = session.start()
-            face.emit(_started(config, face, "live", stream.rate_hz, stream.output_latency_ms))
+            face.emit(started(config, face.exchanges, "live", stream.rate_hz, stream.output_latency_ms))
             face.terminal.line(_hint(face.keyboard))
             while (over := session.poll(_POLL_S)) is None:
                 for command in face.typed():
@@ -180,8 +160,8 @@ def _hint(keyboard: Keyboard) -> str:
     return "listening. Speak or interrupt; Ctrl-C ends."
 
 
-def _live_device(args: argparse.Namespace, config: Config, face: _Face) -> DeviceSpec:
-    """The sound device; where there is no microphone, a scripted user on a simulated one."""
+def live_device(args: argparse.Namespace, config: Config, say: Callable[[str], None]) -> DeviceSpec:
+    """The sound device; where there is no microphone, a scripted user on a simulated one, which `say` is told."""
     wanted = PortAudioSpec(config.audio.input, config.audio.output, config.audio.rate_hz or None, config.audio.mode)
     if not args.simulate:
         from audio.io.portaudio import list_devices
@@ -192,8 +172,8 @@ def _live_device(args: argparse.Namespace, config: Config, face: _Face) -> Devic
             if found is not None:
                 _check_names(found, config)
             return wanted
-        face.terminal.line("No microphone and loudspeaker were found (vivavoce devices lists what there is).")
-    face.terminal.line("A scripted user asks sample questions through a simulated room, in real time.")
+        say("No microphone and loudspeaker were found (vivavoce devices lists what there is).")
+    say("A scripted user asks sample questions through a simulated room, in real time.")
     room = RoomSpec(erl_db=15.0, noise_db=-70.0)
     return SimulatedSpec(input=sample_script(), room=room, rate_hz=_SIMULATED_RATE_HZ)
 
@@ -249,7 +229,7 @@ def _talk_on_file(args: argparse.Namespace, config: Config, face: _Face) -> int:
     session.input_end_samples = end
     if args.fast:
         face.terminal.tell_progress(end)
-    face.emit(_started(config, face, cost or "live", _SIMULATED_RATE_HZ, device.output_latency_ms))
+    face.emit(started(config, face.exchanges, cost or "live", _SIMULATED_RATE_HZ, device.output_latency_ms))
     for stage, backend, held in [*session.ear.backends(), *backends]:
         face.emit(events.StageBackend(0, stage, backend, held))
     with _interruptible():
@@ -267,7 +247,7 @@ def _talk_on_file(args: argparse.Namespace, config: Config, face: _Face) -> int:
 # -- small things ---------------------------------------------------------------------------------------
 
 
-def _check_flags(args: argparse.Namespace, config: Config) -> None:
+def check_flags(args: argparse.Namespace, config: Config) -> None:
     """Refuse what contradicts itself, and files that cannot be read or written, before anything loads."""
     if args.fast and args.input is None and not args.in_process:
         raise AgentError("--fast needs --input or --in-process", fix="Give it a file to listen to")
@@ -278,7 +258,7 @@ def _check_flags(args: argparse.Namespace, config: Config) -> None:
     reads = {"--input": args.input, "--config": getattr(args, "config", None)}
     if args.cost and args.cost.startswith("fixed:"):
         reads["--cost"] = Path(args.cost.removeprefix("fixed:"))
-    writes = {"--output": args.output, "--events": args.events, "the journal": _journal_path(args, config)}
+    writes = {"--output": args.output, "--events": args.events, "the journal": journal_path(args, config)}
     recording = {f"--record ({name})": args.record / name for name in RECORDING} if args.record is not None else {}
     refuse_same(reads, writes | recording)
     if args.input is not None:
@@ -291,7 +271,7 @@ def _check_flags(args: argparse.Namespace, config: Config) -> None:
         check_recording(args.record)
 
 
-def _journal_path(args: argparse.Namespace, config: Config) -> Path | None:
+def journal_path(args: argparse.Namespace, config: Config) -> Path | None:
     """A conversation on a file is kept only if that is asked for."""
     if args.journal is None and not args.resume and args.input is not None:
         return None
@@ -299,8 +279,11 @@ def _journal_path(args: argparse.Namespace, config: Config) -> Path | None:
     return journal
 
 
-def _started(config: Config, face: _Face, cost: str, rate_hz: int, output_latency_ms: float) -> events.SessionStarted:
-    resumed = [[exchange.user, exchange.heard] for exchange in face.exchanges]
+def started(
+    config: Config, exchanges: Sequence[Exchange], cost: str, rate_hz: int, output_latency_ms: float
+) -> events.SessionStarted:
+    """First event of a log."""
+    resumed = [[exchange.user, exchange.heard] for exchange in exchanges]
     identity = (config.persona, config_sha256(config), resumed)
     return events.SessionStarted(0, VERSION, config.llm.seed, cost, rate_hz, output_latency_ms, *identity)
 
@@ -334,7 +317,7 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def _private_files() -> Iterator[None]:
+def private_files() -> Iterator[None]:
     """Files are made with mode 0600 and folders with 0700, here and in child processes."""
     before = os.umask(0o077)
     try:

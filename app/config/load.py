@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ class Loaded:
     """The user's file that was read or, where there is none, would be."""
     has_user_file: bool
     """It was read."""
+    overrides: tuple[str, ...] = ()
+    """The flags, as given."""
 
 
 def load_config(*, file: Path | None, env: Mapping[str, str], overrides: Sequence[str] = ()) -> Loaded:
@@ -47,14 +50,26 @@ def load_config(*, file: Path | None, env: Mapping[str, str], overrides: Sequenc
     Raises:
         ConfigError: one sentence with the key, where it stands, and what is allowed.
     """
+    user_file = file or config_file(env)
+    has_user_file = file is not None or user_file.is_file()
+    text = _read(user_file) if has_user_file else None
+    return load_text(text, user_file, env=env, overrides=overrides)
+
+
+def load_text(text: str | None, user_file: Path, *, env: Mapping[str, str], overrides: Sequence[str] = ()) -> Loaded:
+    """As `load_config` where the user's file holds `text` (None: is not there); the file is not looked at.
+
+    Raises:
+        ConfigError: as there.
+    """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    user_file = file or config_file(env)
-    sources = [_from_file(assets_dir() / "default.toml", "default")]
-    has_user_file = file is not None or user_file.is_file()
-    if has_user_file:
-        sources.append(_from_file(user_file, str(user_file)))
-    sources += [_from_environment(env), _from_overrides(overrides)]
+    sources = (
+        _defaults(),
+        _from_text(text or "", user_file, str(user_file)),
+        _from_environment(env),
+        _from_overrides(overrides),
+    )
     for source in sources:
         for key, value, origin in source:
             values[key] = value
@@ -62,7 +77,7 @@ def load_config(*, file: Path | None, env: Mapping[str, str], overrides: Sequenc
     _complete_personas(values, origins)
     config = _validate(values, origins)
     _check_relations(config, origins)
-    return Loaded(config, origins, user_file, has_user_file)
+    return Loaded(config, origins, user_file, text is not None, tuple(overrides))
 
 
 def unread_variables(env: Mapping[str, str]) -> list[str]:
@@ -86,14 +101,24 @@ def _squeezed(name: str) -> str:
 _Entry = tuple[str, Any, str]
 
 
-def _from_file(path: Path, label: str) -> list[_Entry]:
+@cache
+def _defaults() -> tuple[_Entry, ...]:
+    path = assets_dir() / "default.toml"
+    return tuple(_from_text(_read(path), path, "default"))
+
+
+def _read(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
-        document = tomllib.loads(text)
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         message = f"Cannot read the configuration file {path}: {reason}"
         raise ConfigError(message, key="", origin=str(path), fix="Check the path given with --config") from error
+
+
+def _from_text(text: str, path: Path, label: str) -> list[_Entry]:
+    try:
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         message = f"{path} is not valid TOML: {error}"
         raise ConfigError(message, key="", origin=str(path), fix="Mend that line") from error

@@ -145,6 +145,16 @@ class PathsSection(Section):
     data: Folder = Field(description="Journals and recordings; empty: the user's data folder")
 
 
+class UiSection(Section):
+    """The window."""
+
+    theme: Literal["light", "dark"] = Field(description="Colours of the window")
+    language: Literal["", "en", "zh"] = Field(description="Language of the window; empty: the system's")
+    latency_budget_ms: int = Field(
+        ge=200, le=10000, description="Time in ms from your last word to the answer's first sound that you find right"
+    )
+
+
 class Config(Section):
     """The whole configuration."""
 
@@ -158,6 +168,7 @@ class Config(Section):
     tts: TtsSection
     recovery: RecoverySection
     paths: PathsSection
+    ui: UiSection
     personas: dict[str, Persona] = Field(min_length=1, description="The personas by name")
 
     def active_persona(self) -> Persona:

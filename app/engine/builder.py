@@ -20,6 +20,7 @@ from app.conversation.resume import ResumePoint
 from app.conversation.speaker import SpeakerSettings
 from app.conversation.turn import TurnSettings
 from app.engine.memory_plan import missing_on_cpu, open_peaks, plan_start
+from app.engine.memory_reporter import MemoryReporter
 from app.engine.peak_recorder import PeakRecorder
 from app.engine.persona import check_persona
 from app.engine.pressure_guard import GpuMemory, HostMemory, News, PressureGuard, limits
@@ -243,8 +244,10 @@ def open_upkeep(config: Config, where: Places, loaded: Loaded, model: TendedMode
     upkeep = Upkeep()
     recorder = PeakRecorder(model, open_peaks(where), loaded.plan, model.device, loaded.grown_bytes)
     tasks: list[Callable[[], object]] = [recorder.look]
-    if config.memory.guard:
-        tasks.append(_guard(config, where, loaded, model, upkeep.tell).look)
+    guard = _guard(config, where, loaded, model, upkeep.tell) if config.memory.guard else None
+    if guard is not None:
+        tasks.append(guard.look)
+    tasks.append(MemoryReporter(model, guard, upkeep.tell).look)
     if snapshot is not None:
         tasks.append(SnapshotKeeper(model, snapshot, lambda: upkeep.is_idle).look)
     upkeep.start(tasks, begin=[model.enter_thread, recorder.begin], end=[recorder.close])

@@ -314,7 +314,6 @@ class LiveSession:
     # -- showing ------------------------------------------------------------------------------------------------
 
     def _relay(self, batch: Sequence[events.Event]) -> None:
-        lost_frames = int(self._control.lost_frames) if self._has_rings else 0
         for event in batch:
             self._progress.take(event)
             match event:
@@ -322,7 +321,14 @@ class LiveSession:
                     self._control.muted = 0
                 case events.CommandTaken(name="say", argument=text):
                     self._unsaid = [one for one in self._unsaid if one.text != text]
-            self._emit(replace(event, lost_frames=lost_frames) if isinstance(event, events.Meters) else event)
+            self._emit(self._with_losses(event) if isinstance(event, events.Meters) else event)
+
+    def _with_losses(self, meters: events.Meters) -> events.Meters:
+        """The engine sees the ear only; what the device lost is counted here."""
+        if not self._has_rings:
+            return meters
+        control = self._control
+        return replace(meters, lost_frames=int(control.lost_frames), underruns=int(control.underruns))
 
     def _show_notices(self, ready: Ready) -> None:
         for message in ready.notices:

@@ -115,8 +115,18 @@ class PressureGuard:
             self._told.clear()
         self._ladder.step(level)
 
+    @property
+    def level(self) -> str:
+        """At the last look: `calm`, `tight` or `critical`."""
+        return self._meter.level.name.lower()
+
+    @property
+    def ladder(self) -> Ladder:
+        """For those who show what is given up and what could be."""
+        return self._ladder
+
     def _note(self, step: LadderStep) -> None:
-        level = self._meter.level.name.lower()
+        level = self.level
         _logger.info("memory %s, %s: %s %s", level, step.rung, step.action, step.reason)
         match step.action:
             case "applied" if step.rung not in self._told:

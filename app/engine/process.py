@@ -33,6 +33,7 @@ from app.engine.upkeep import Upkeep
 from app.errors import AgentError
 from app.journal import Journal, is_whole_entry
 from app.log import LogSpec, close_log, setup_log
+from app.notices import NO_SIGNAL, SIGNAL_BACK, sound_lost
 from audio.block import HOP_MS, HOP_SAMPLES
 from audio.control import ControlWords
 from audio.ear import HOP_DTYPE
@@ -301,14 +302,13 @@ class _Loop:
         """Sound that came to nobody, because the ear or we were seconds behind, is said."""
         missing, self._next_block = block - self._next_block, block + 1
         if missing:
-            message = f"{missing * HOP_MS} ms of sound were lost: this machine was too busy"
-            self._outbox.append(events.Notice(block * HOP_SAMPLES, "warning", message))
+            self._outbox.append(events.Notice(block * HOP_SAMPLES, "warning", sound_lost(missing * HOP_MS)))
 
     def _note_presence(self, hop: np.void) -> None:
         """A microphone that is dead, muted in hardware or barred by the system delivers nothing at all: say so."""
         has_signal = self._presence.push(float(hop["level_db"]))
         if has_signal is not None:
-            message = "the microphone has a signal again" if has_signal else "the microphone gave no signal for 5 s"
+            message = SIGNAL_BACK if has_signal else NO_SIGNAL
             severity = "info" if has_signal else "warning"
             self._outbox.append(events.Notice(int(hop["block"]) * HOP_SAMPLES, severity, message))
 

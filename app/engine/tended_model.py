@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gpu.errors import GpuError
+from gpu.kv.census import Census
 from gpu.kv.spec import KvDtype
 from gpu.llm.protocol import Message, SamplingParams
 
@@ -129,6 +130,14 @@ class TendedModel:
     def window_tokens(self) -> int:
         """Positions that the session can hold."""
         return self._model.context_tokens
+
+    def weights_bytes(self) -> int:
+        """Bytes of weights and tables."""
+        return self._model.weights_bytes()
+
+    def census(self) -> Census:
+        """See `LocalLanguageModel.census`."""
+        return self._model.census()
 
     @property
     def prompt_tokens(self) -> int:

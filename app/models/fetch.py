@@ -178,7 +178,8 @@ def _is_incomplete(store: Store, model: Model) -> bool:
 @contextmanager
 def _locked(root: Path, progress: Progress) -> Iterator[None]:
     root.mkdir(parents=True, exist_ok=True)
-    with exclusive(root / ".lock", on_wait=lambda: progress.say("Another fetch uses this store; waiting for it.")):
+    told = "Another fetch uses this store; waiting for it."
+    with exclusive(root / ".lock", on_wait=lambda: progress.say(told), while_waiting=progress.check):
         yield
 
 

@@ -12,8 +12,13 @@ _POLL_S = 0.1
 
 
 @contextmanager
-def exclusive(path: Path, *, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold `path` alone; call `on_wait` once where another process holds it, then wait for it."""
+def exclusive(
+    path: Path, *, on_wait: Callable[[], None], while_waiting: Callable[[], None] = lambda: None
+) -> Iterator[None]:
+    """Hold `path` alone; call `on_wait` once where another process holds it, then wait for it.
+
+    `while_waiting` is called again and again; what it raises ends the wait.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         told = False
@@ -21,6 +26,7 @@ def exclusive(path: Path, *, on_wait: Callable[[], None]) -> Iterator[None]:
             if not told:
                 on_wait()
                 told = True
+            while_waiting()
             time.sleep(_POLL_S)
         yield
     finally:

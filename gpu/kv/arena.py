@@ -204,7 +204,7 @@ class Arena:
     def memory_bytes(self) -> int:
         """Bytes that the open sessions may grow to, and of the workspace; `stats().used_bytes`: what they have now."""
         working = 0 if self._workspace is None else self._workspace.memory_bytes()
-        return working + sum(session.memory_bytes() for session in self._whole())
+        return working + sum(session.memory_bytes() for session in self.whole_sessions())
 
     def stats(self) -> ArenaStats:
         """What there is now."""
@@ -215,14 +215,14 @@ class Arena:
             return ArenaStats(
                 backend=self.backend.name,
                 page_bytes=self.backend.page_bytes,
-                sessions=len(self._whole()) - prefixes,
+                sessions=len(self.whole_sessions()) - prefixes,
                 prefixes=prefixes,
-                parked_sessions=sum(session.is_parked for session in self._whole()),
+                parked_sessions=sum(session.is_parked for session in self.whole_sessions()),
                 pages_in_use=self.backend.pages_in_use,
                 resident_bytes=self.backend.resident_bytes(),
                 budget_pages=self.quota.budget_pages,
                 reserved_bytes=self.memory_bytes(),
-                live_tokens=sum(session.length for session in self._whole()),
+                live_tokens=sum(session.length for session in self.whole_sessions()),
                 shared_pages=shared,
                 outruns=self.outruns,
                 copies=self.copies,
@@ -334,7 +334,7 @@ class Arena:
                 if not self._asleep and not session.is_parked:
                     self._ahead(session)
 
-    def _whole(self) -> list[Session]:
+    def whole_sessions(self) -> list[Session]:
         """The sessions without those that are parts of another one."""
         return [session for session in self._sessions if not session.is_part]
 

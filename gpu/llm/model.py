@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gpu.errors import GpuError, WeightsError
+from gpu.kv.census import Census, census
 from gpu.kv.codes import coded_row_bytes, coded_rows
 from gpu.kv.pages import PagesError
 from gpu.kv.quantised import QuantisedSession
@@ -91,6 +92,14 @@ class LocalLanguageModel:
         spec, size = self._arena.spec, self._arena.backend.page_bytes
         closed = session_bytes(spec, spec.positions, size) - session_bytes(spec, self._window_tokens, size)
         return self._decoder.memory_bytes() + self._arena.memory_bytes() - closed
+
+    def weights_bytes(self) -> int:
+        """Bytes of weights and tables alone."""
+        return self._decoder.memory_bytes()
+
+    def census(self) -> Census:
+        """Who holds the arena's pages now; the conversation is its first session. From any thread."""
+        return census(self._arena, self._session)
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Length of the rendered prompt in tokens."""

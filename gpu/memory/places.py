@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu.memory.needs import DeviceKind
-from gpu.telemetry import DriverInfo, GpuInfo, MigInstance, TelemetryError, has_gpu_files, read_gpus
+from gpu.telemetry import DriverInfo, GpuInfo, GpuProcess, MigInstance, TelemetryError, has_gpu_files, read_gpus
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUP = Path("/proc/self/cgroup")
@@ -50,6 +50,8 @@ class Place:
     others: str = ""
     """Who holds the rest, as far as the system tells."""
     note: str = ""
+    processes: tuple[GpuProcess, ...] = ()
+    """Those that the driver names: none in RAM, on a slice or in a container."""
 
     @property
     def others_bytes(self) -> int:
@@ -159,6 +161,7 @@ def _place(index: int, gpu: GpuInfo, slot: MigInstance | None) -> Place:
         gpu.compute_capability,
         gpu.name,
         others=_others(gpu) if slot is None else "whoever else uses this slice",
+        processes=gpu.processes if slot is None else (),
     )
 
 

@@ -14,6 +14,8 @@ _SAMPLE = {
     "float": 1.5,
     "str": "wörter",
     "bool": True,
+    "list[str]": ["a", "b"],
+    "dict[str, int]": {"a": 1},
     "list[list[str]]": [["a", "b"]],
     "list[list[int]]": [[1, 2]],
 }
@@ -44,6 +46,7 @@ def test_type_names_are_unique_and_the_promised_ones_exist() -> None:
         "device.lost": set(),
         "device.back": set(),
         "memory.degraded": {"level", "rung", "freed_bytes"},
+        "memory.state": {"free_bytes", "weights_bytes", "sessions", "prefixes", "rungs_given"},
         "memory.restored": {"level", "rung", "taken_bytes"},
     }
     for name, fields in promised.items():

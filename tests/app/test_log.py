@@ -181,7 +181,8 @@ def test_log_command_shows_one_session(data: Path, capsys: pytest.CaptureFixture
 
 _ALLOWED_TEXT = {
     "version", "cost", "persona", "config_sha256", "reason", "stage", "backend", "severity", "message", "input_name",
-    "output_name", "scheduling", "device", "state", "kind", "name", "process",
+    "output_name", "scheduling", "device", "state", "kind", "name", "process", "level", "rung",
+    "rungs_given", "rungs_open",
 }  # fmt: skip
 """Fields of events that hold text which nobody said."""
 

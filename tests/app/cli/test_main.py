@@ -126,7 +126,7 @@ def test_bad_command_lines_exit_2(flags: list[str], capsys: pytest.CaptureFixtur
 
 def test_short_flags_set_their_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(main_module, "_talk", lambda args, loaded: seen.append(loaded.config) or 0)
+    monkeypatch.setattr(main_module, "talk_in_terminal", lambda args, loaded: seen.append(loaded.config) or 0)
     flags = [
         "--set",
         "llm.seed=1",
@@ -158,7 +158,7 @@ def test_known_errors_are_one_sentence(
     def fail(args: object, loaded: object) -> int:
         raise error
 
-    monkeypatch.setattr(main_module, "_talk", fail)
+    monkeypatch.setattr(main_module, "talk_in_terminal", fail)
     assert main([]) == code
     assert capsys.readouterr().err == sentence
 
@@ -166,7 +166,7 @@ def test_known_errors_are_one_sentence(
 def test_a_bug_goes_to_the_log(
     own_folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(main_module, "_talk", lambda args, loaded: 1 // 0)
+    monkeypatch.setattr(main_module, "talk_in_terminal", lambda args, loaded: 1 // 0)
     assert main([]) == 1
     line = capsys.readouterr().err
     log = own_folders / "state" / "vivavoce" / "crash.log"

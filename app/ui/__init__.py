@@ -1,0 +1,1 @@
+"""The window: widgets over view models. The only package that imports Qt."""

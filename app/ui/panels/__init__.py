@@ -1,0 +1,1 @@
+"""One module a panel; `app.ui.registry` lists them."""
