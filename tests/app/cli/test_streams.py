@@ -124,7 +124,7 @@ def test_what_the_machine_is_to_blame_for_is_no_bug(
     def fail(args: object, loaded: object) -> int:
         raise error
 
-    monkeypatch.setattr(main_module, "_talk", fail)
+    monkeypatch.setattr(main_module, "talk_in_terminal", fail)
     assert main([]) == (3 if isinstance(error, MemoryError) else 2)
     assert capsys.readouterr().err == f"vivavoce: {sentence}\n"
 
@@ -139,7 +139,7 @@ def test_a_bug_stays_one(
         raise error
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(main_module, "_talk", fail)
+    monkeypatch.setattr(main_module, "talk_in_terminal", fail)
     assert main([]) == 1
     assert "This is a bug" in capsys.readouterr().err
 
