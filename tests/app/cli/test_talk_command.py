@@ -182,7 +182,7 @@ def test_a_fast_run_tells_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(talk_module, name, lambda *_: None)
     monkeypatch.setattr(talk_module, "open_engines", lambda *_: (None, []))
     monkeypatch.setattr(talk_module, "open_session", lambda *_, **__: Session())
-    monkeypatch.setattr(talk_module, "_started", stop)
+    monkeypatch.setattr(talk_module, "started", stop)
     sample = str(sample_questions()[0].path)
     assert main(["--input", sample]) == 130
     assert told == []

@@ -213,7 +213,7 @@ def test_a_session_that_does_not_begin_leaves_an_older_log_alone(
     log.write_text("precious")
     monkeypatch.setattr(talk_module, "check_models", refuse)
     monkeypatch.setattr(talk_module, "LiveSession", refuse)
-    monkeypatch.setattr(talk_module, "Journal", lambda path: FakeJournal())
+    monkeypatch.setattr("app.cli.keeper.Journal", lambda path: FakeJournal())
     assert main(["--input", str(sample_questions()[0].path), "--events", str(log), "--fast"]) == 2
     assert main(["--simulate", "--record", str(folder)]) == 2
     close_log()
