@@ -202,8 +202,9 @@ class Face:
         ring = self.link.mic_ring
         if ring.written:
             last = (ring.position - 1) % ring.capacity
-            word = self.progress.played(int(ring.columns["generation"][last]), int(ring.columns["reply_frames"][last]))
-            if word is not None and not self.session.has_engine:
+            generation, frames = int(ring.columns["generation"][last]), int(ring.columns["reply_frames"][last])
+            word = self.progress.played(generation, frames, is_alone=not self.session.has_engine)
+            if word is not None:
                 self._tell(word)
         if self._outage is not None and self._outage.wants_word(self.now_s):
             self._voice = self._new_output()

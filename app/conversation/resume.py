@@ -45,6 +45,8 @@ class _Answering:
     user: str
     text: str = ""
     heard_chars: int = 0
+    told_chars: int = 0
+    """Of these a word of the engine's, or of ours, has been an event."""
     generation: int = 0
     words: list[list[int]] = field(default_factory=list)
     is_given_up: bool = False
@@ -89,17 +91,21 @@ class Progress:
         if self._answering is not None:
             self._answering.is_given_up = True
 
-    def played(self, generation: int, reply_frames: int) -> events.AgentWord | None:
-        """So many device frames of this reply have left the callback; the word that was newly heard."""
+    def played(self, generation: int, reply_frames: int, *, is_alone: bool) -> events.AgentWord | None:
+        """So many device frames of this reply have left the callback.
+
+        Where no engine lives (`is_alone`) the last word heard, if nobody has told of it: also one from the time before
+        the loss was noticed.
+        """
         answer = self._answering
-        if answer is None or generation != answer.generation:
+        if answer is None:
             return None
-        before = answer.heard_chars
-        for chars, middle_frames in answer.words:
-            if middle_frames < reply_frames:
-                answer.heard_chars = max(answer.heard_chars, chars)
-        if answer.heard_chars == before:
+        if generation == answer.generation:
+            heard = (chars for chars, middle_frames in answer.words if middle_frames < reply_frames)
+            answer.heard_chars = max(answer.heard_chars, *heard, 0)
+        if not is_alone or answer.heard_chars == answer.told_chars:
             return None
+        answer.told_chars = answer.heard_chars
         return events.AgentWord(self._seen_samples, answer.turn, answer.heard_chars)
 
     def point(self) -> ResumePoint:
@@ -138,6 +144,7 @@ class Progress:
                 answer.words += words
             case events.AgentWord(chars=chars):
                 answer.heard_chars = max(answer.heard_chars, chars)
+                answer.told_chars = max(answer.told_chars, chars)
             case events.AgentSaid(heard=heard):
                 self._exchanges.append(Exchange(answer.user, heard))
                 self._answering = None

@@ -303,7 +303,8 @@ class LiveSession:
         if ring.written:
             last = (ring.position - 1) % ring.capacity
             generation, frames = int(ring.columns["generation"][last]), int(ring.columns["reply_frames"][last])
-            if (word := self._progress.played(generation, frames)) is not None and "engine" in self._outages:
+            word = self._progress.played(generation, frames, is_alone="engine" in self._outages)
+            if word is not None:
                 self._emit(word)
         if self._engine.is_running:
             self._end_voice()

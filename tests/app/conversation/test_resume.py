@@ -57,15 +57,29 @@ def test_a_finished_turn_is_not_heard_again_but_answered() -> None:
 
 def test_what_left_the_loudspeaker_is_known_to_the_word_without_the_engine() -> None:
     one = progress(*asked(1, "one?", 10), *ANSWER)
-    assert one.played(3, 99_999) is None  # another reply
-    assert one.played(4, 1000) is None  # half of the first word, not more
-    word = one.played(4, 2001)
+    assert one.played(3, 99_999, is_alone=True) is None  # another reply
+    assert one.played(4, 1000, is_alone=True) is None  # half of the first word, not more
+    word = one.played(4, 2001, is_alone=True)
     assert word is not None
     assert word.chars == 8
-    assert one.played(4, 2500) is None
+    assert one.played(4, 2500, is_alone=True) is None
     assert one.point().pending == Pending(1, "one?", "One two,")
     one.take(events.AgentWord(12 * S, 1, 3))  # an event that was on its way
     assert one.point().pending == Pending(1, "one?", "One two,")
+
+
+def test_a_word_that_was_heard_before_the_death_was_noticed_is_told_when_it_is() -> None:
+    one = progress(*asked(1, "one?", 10), *ANSWER, events.AgentWord(12 * S, 1, 3))
+    assert one.played(4, 2001, is_alone=False) is None  # the engine would tell; but it is dead
+    word = one.played(4, 2001, is_alone=True)
+    assert word is not None
+    assert word.chars == 8
+    assert one.played(4, 2001, is_alone=True) is None  # told once
+
+
+def test_what_the_engine_has_told_is_not_told_again() -> None:
+    one = progress(*asked(1, "one?", 10), *ANSWER, events.AgentWord(12 * S, 1, 8))
+    assert one.played(4, 2001, is_alone=True) is None
 
 
 def test_a_settled_reply_is_an_exchange() -> None:
@@ -107,13 +121,13 @@ def test_a_stopped_reply_is_not_owed() -> None:
 
 def test_an_answer_that_went_on_in_a_second_engine_goes_on_in_a_third() -> None:
     one = progress(*asked(1, "one?", 10), *ANSWER)
-    one.played(4, 1500)
+    assert one.played(4, 1500, is_alone=True) is not None
     begun = one.point().pending
     assert begun == Pending(1, "one?", "One")
     one.take(events.AgentText(20 * S, 1, 1, "two or", 4))
     one.take(events.AgentVoiced(20 * S, 1, 6, [[7, 500], [10, 900]]))
-    assert one.played(4, 99_999) is None
-    word = one.played(6, 600)
+    assert one.played(4, 99_999, is_alone=True) is None
+    word = one.played(6, 600, is_alone=True)
     assert word is not None
     assert word.chars == 7
     assert one.point().pending == Pending(1, "one?", "One two")
